@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversations and how to render them, as they come in through the C interface.
+// Converts messages and chat options of the C interface to those of lib/text.
 #pragma once
 
 #include <dsv4/chat.h>
@@ -13,7 +13,7 @@
 
 namespace dsv4::capi {
 
-// Names are those of the arguments, with which errors begin.
+// `name` is the argument's name in C. Error messages begin with it.
 
 struct Thinking {
   ThinkingMode mode;
@@ -21,7 +21,7 @@ struct Thinking {
 };
 absl::StatusOr<Thinking> ThinkingFrom(dsv4_thinking_mode given, absl::string_view name);
 
-// Errors name the message and the field as C spells it.
+// Errors name the message and the field, as in "messages[0].role".
 absl::StatusOr<std::vector<ChatMessage>> MessagesFrom(const dsv4_message* const* given,
                                                       size_t count, absl::string_view name);
 
@@ -29,7 +29,7 @@ struct Rendering {
   ChatOptions options;
   std::vector<ChatMessage> context;
 };
-// `given` may be null, for the defaults. `of_model`: the encoder of DSV4_CHAT_ENCODER_AUTO.
+// `given` may be null: the defaults. DSV4_CHAT_ENCODER_AUTO becomes `of_model`.
 absl::StatusOr<Rendering> RenderingFrom(const dsv4_chat_options* given, absl::string_view name,
                                         ChatEncoder of_model);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values of the C interface's enums and what the library has for them, as tables of both.
+// Tables that map values of the C interface's enums to enums of the library.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct EnumValue {
   T ours;
 };
 
-// The library's for `value`, which is the argument `name`. InvalidArgument for a value that the
-// table does not have; `prefix` begins the names of those that it has.
+// The library's enum for `value`. Errors: InvalidArgument, naming the argument `name`, if the table
+// does not have the value. `prefix`: what the names of valid values begin with, for the message.
 template <class T, size_t count>
 absl::StatusOr<T> EnumFrom(const EnumValue<T> (&table)[count], int32_t value,
                            absl::string_view name, absl::string_view prefix) {
@@ -27,7 +27,7 @@ absl::StatusOr<T> EnumFrom(const EnumValue<T> (&table)[count], int32_t value,
   return InvalidValue(name, " is ", value, "; expected a ", prefix, " value");
 }
 
-// The value of the first row with `ours`; of the first row where none has it.
+// The value of the first row with `ours`. If there is none, the value of the first row.
 template <class T, size_t count>
 constexpr int32_t EnumTo(const EnumValue<T> (&table)[count], T ours) {
   for (const EnumValue<T>& row : table) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The frame of every fallible C function: runs its body, turns an absl::Status or an exception into
-// a status code and an owned error. The only place that catches.
+// Guard runs the body of a C function that can fail. It converts an absl::Status or an exception to
+// a status code and an owned error. The only other `catch (...)` is in lib/base/contained.h.
 #pragma once
 
 #include <dsv4/error.h>
@@ -12,11 +12,11 @@
 
 namespace dsv4::capi {
 
-// The public code of `status`, and through `error`, when not null, an owned error with its message.
-// `status` is not OK.
+// Returns the public code of `status`. If `error` is not null, *error receives an error object with
+// the message, owned by the caller. REQUIRES: `status` is not OK.
 dsv4_status Fail(const absl::Status& status, dsv4_error** error);
 
-// The same without allocating.
+// The same for OUT_OF_HOST_MEMORY, without allocating.
 dsv4_status FailOutOfMemory(dsv4_error** error) noexcept;
 
 // `body` returns absl::Status.
@@ -33,7 +33,7 @@ dsv4_status Guard(dsv4_error** error, Body&& body) noexcept {
       return Fail(absl::InternalError("an exception reached the C interface"), error);
     }
   } catch (...) {
-    // Only building the error object can have failed.
+    // Fail ran out of memory.
     return FailOutOfMemory(error);
   }
 }

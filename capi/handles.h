@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the opaque handles of the C interface hold.
+// The structs behind the opaque handles of the C interface.
 #pragma once
 
 #include <dsv4/dsv4.h>
@@ -20,14 +20,14 @@
 #include "lib/text/tokenizer.h"
 
 struct dsv4_tokenizer {
-  std::unique_ptr<const dsv4::Tokenizer> owned;  // null for an engine's
+  std::unique_ptr<const dsv4::Tokenizer> owned;  // null if an engine owns the tokenizer
   const dsv4::Tokenizer* tokenizer = nullptr;
-  dsv4::ChatEncoder encoder = dsv4::ChatEncoder::kPreview;  // of the folder that it came from
+  dsv4::ChatEncoder encoder = dsv4::ChatEncoder::kPreview;  // detected from the model folder
 };
 
 struct dsv4_engine {
   std::shared_ptr<dsv4::Engine> engine;
-  dsv4_tokenizer tokenizer;  // its tokenizer is null when the model folder has none
+  dsv4_tokenizer tokenizer;  // `tokenizer.tokenizer` is null if the model folder has none
 };
 
 struct dsv4_grammar {
@@ -38,7 +38,7 @@ namespace dsv4::capi {
 
 class HeldSampling;
 
-// Who is inside a session: one exclusive call, or any number of reading ones. Never waits.
+// Counts the calls on a session: one exclusive call, or any number of reading calls. Never waits.
 class SessionUse {
  public:
   bool TryEnterExclusive() {
@@ -61,7 +61,7 @@ class SessionUse {
   std::atomic<int32_t> users_{0};
 };
 
-// A token mask as the caller gave it: what the session's own one calls.
+// The caller's token mask. The session's own mask calls it.
 struct TokenMaskCall {
   dsv4_token_mask_fn fn;
   void* user;
@@ -72,9 +72,9 @@ struct TokenMaskCall {
 struct dsv4_session {
   ~dsv4_session();  // in session.cc, which knows HeldSampling
 
-  std::unique_ptr<const dsv4::capi::HeldSampling> sampling;  // in effect
-  dsv4_grammar grammar;                                      // in effect; null without one
-  std::shared_ptr<dsv4::capi::TokenMaskCall> mask;  // outlives the session; null without one
+  std::unique_ptr<const dsv4::capi::HeldSampling> sampling;  // the parameters in effect
+  dsv4_grammar grammar;                                      // the grammar in effect, or null
+  std::shared_ptr<dsv4::capi::TokenMaskCall> mask;           // outlives `session`; null: no mask
   std::unique_ptr<dsv4::Session> session;
   std::unique_ptr<dsv4::Conversation> conversation;  // on `session`; null unless opened on messages
   mutable dsv4::capi::SessionUse use;
@@ -82,14 +82,14 @@ struct dsv4_session {
 
 namespace dsv4::capi {
 
-// A handle with an empty session, of arguments as the caller gave them; `name` is that of the
-// options.
+// Opens an empty session with the caller's options. `name`: the name of the argument `options`, for
+// error messages.
 absl::StatusOr<std::unique_ptr<dsv4_session>> OpenSession(dsv4_engine* engine,
                                                           const dsv4_session_options* options,
                                                           absl::string_view name);
 
-// Runs `body` with the session to itself, or returns Busy. The handle's grammar is then the
-// session's.
+// Runs `body` with exclusive use of the session, or returns Busy. Afterwards updates the handle's
+// grammar, which `body` may have changed.
 template <class Body>
 absl::Status WithExclusive(dsv4_session* handle, Body&& body) {
   if (handle == nullptr) return InvalidValue("session", " is NULL");
@@ -105,7 +105,7 @@ absl::Status WithExclusive(dsv4_session* handle, Body&& body) {
   return body(*handle->session);
 }
 
-// The same, concurrently with other reading calls.
+// Runs `body` concurrently with other reading calls, or returns Busy.
 template <class Body>
 absl::Status WithReading(const dsv4_session* handle, Body&& body) {
   if (handle == nullptr) return InvalidValue("session", " is NULL");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The events of a completion as they go out through the C interface.
+// Converts parser events to the struct of the C interface.
 #pragma once
 
 #include <dsv4/parser.h>
@@ -8,7 +8,7 @@
 
 namespace dsv4::capi {
 
-// The views are those of `event`.
+// The result's texts are views into `event`.
 dsv4_parser_event EventOf(const ParserEvent& event);
 
 }  // namespace dsv4::capi

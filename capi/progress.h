@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The progress callback of <dsv4/engine.h>: rate limit, and cancelling as the runtime sees it.
+// Adapts the progress callback of <dsv4/engine.h> to the runtime's, and limits its rate.
 #pragma once
 
 #include <dsv4/engine.h>
@@ -10,14 +10,14 @@
 
 namespace dsv4::capi {
 
-// Passes on a report at most every 50 ms, and always the last one.
+// Calls the callback at most every 50 ms, and always for the last report.
 class Progress {
  public:
   // `callback` is not null.
   Progress(dsv4_progress_fn callback, void* user, dsv4_progress_phase phase)
       : callback_(callback), user_(user), phase_(phase) {}
 
-  // False: the callback asked to cancel.
+  // Returns false if the callback asked to cancel.
   bool operator()(int64_t done, int64_t total) {
     const Clock::time_point now = Clock::now();
     const bool last = done == total && phase_ != DSV4_PROGRESS_SERVE;
@@ -38,7 +38,7 @@ class Progress {
   Clock::time_point next_ = Clock::time_point::min();
 };
 
-// What the runtime reports to: nothing when `callback` is null.
+// The runtime's progress function: empty if `callback` is null.
 inline std::function<bool(int64_t, int64_t)> Reporter(dsv4_progress_fn callback, void* user,
                                                       dsv4_progress_phase phase) {
   if (callback == nullptr) return {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sampling parameters as they come in through the C interface.
+// Converts sampling parameters between the C interface and lib/sampling.
 #pragma once
 
 #include <dsv4/sampling.h>
@@ -12,11 +12,11 @@
 
 namespace dsv4::capi {
 
-// The caller's parameters; their ranges are left to the session.
+// Copies the caller's parameters. The session checks their ranges.
 absl::StatusOr<SamplingParams> SamplingFrom(const dsv4_sampling* given);
 
-// A session's parameters but the grammar, which a saved session brings along; and the arrays that a
-// dsv4_sampling of them points to.
+// A session's parameters, and the arrays that their dsv4_sampling points to. Without the grammar,
+// because loading a saved session can replace it.
 class HeldSampling {
  public:
   explicit HeldSampling(SamplingParams params);
@@ -24,7 +24,8 @@ class HeldSampling {
   HeldSampling& operator=(const HeldSampling&) = delete;
 
   const SamplingParams& params() const { return params_; }
-  // What they mean, with 0 nowhere for another value. Its arrays live as long as this object.
+  // The parameters in effect: a field that was 0 for its default has the default's value. The
+  // arrays live as long as this object.
   dsv4_sampling View() const;
 
  private:

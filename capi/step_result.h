@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step gives, as it goes out through the C interface.
+// Converts the result of a step to the struct of the C interface.
 #pragma once
 
 #include <dsv4/session.h>
@@ -10,8 +10,8 @@
 
 namespace dsv4::capi {
 
-// Fills *result, whose text is a view of that of `step`, or says there that the step failed.
-// Returns the step's status. REQUIRES: StructSize(result) succeeded.
+// Fills *result with the step's result, or with the finish of a failed step. result->text is a view
+// into `step`. Returns the step's status. REQUIRES: StructSize(result) succeeded.
 absl::Status CopyStepOut(const absl::StatusOr<StepResult>& step, dsv4_step_result* result);
 
 }  // namespace dsv4::capi

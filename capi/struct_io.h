@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The struct rule of <dsv4/abi.h>: copies option structs in and result structs out, whatever size
-// the caller was built with; and the checks of other arguments that several functions share.
+// The struct rule of <dsv4/abi.h>: copies option structs in and result structs out for callers
+// built against any version of the headers. Also checks of arguments that several functions share.
 #pragma once
 
 #include <dsv4/chat.h>
@@ -22,7 +22,7 @@
 
 namespace dsv4::capi {
 
-// The size of each struct in the first release that had it: never changed when fields are appended.
+// The size of each struct in the first release that had it. Appending a field does not change it.
 constexpr uint32_t FirstSize(const dsv4_engine_options*) { return 72; }
 constexpr uint32_t FirstSize(const dsv4_engine_info*) { return 88; }
 constexpr uint32_t FirstSize(const dsv4_engine_identity*) { return 32; }
@@ -40,10 +40,11 @@ constexpr uint32_t FirstSize(const dsv4_tool_call*) { return 56; }
 constexpr uint32_t FirstSize(const dsv4_chat_options*) { return 32; }
 constexpr uint32_t FirstSize(const dsv4_parser_options*) { return 16; }
 
-// A larger size is taken for an uninitialised struct.
+// A larger size means that the struct is not initialised.
 inline constexpr uint32_t kMaxStructBytes = 4096;
 
-// The caller's size of `*given`, which is of a release of its own. `name` is the argument's.
+// Returns the size that the caller's version of the struct has. `name`: the argument's name, for
+// error messages. Errors: InvalidArgument.
 template <class Struct>
 absl::StatusOr<uint32_t> StructSize(const Struct* given, absl::string_view name) {
   constexpr uint32_t kFirst = FirstSize(static_cast<const Struct*>(nullptr));
@@ -57,8 +58,8 @@ absl::StatusOr<uint32_t> StructSize(const Struct* given, absl::string_view name)
   return size;
 }
 
-// Reads the caller's struct. Fields beyond its size are 0; Unsupported for a field that is set but
-// unknown here.
+// Returns a copy of the caller's struct. Fields beyond its size are 0. Errors: those of StructSize;
+// Unsupported if a field is set that this library does not know.
 template <class Struct>
 absl::StatusOr<Struct> CopyIn(const Struct* given, absl::string_view name) {
   absl::StatusOr<uint32_t> size = StructSize(given, name);
@@ -76,8 +77,8 @@ absl::StatusOr<Struct> CopyIn(const Struct* given, absl::string_view name) {
   return copy;
 }
 
-// Fills the caller's struct up to its size, which stays as it is; fields unknown here become 0.
-// REQUIRES: StructSize(given) succeeded.
+// Fills the caller's struct up to its size. Does not change the size. Fields that this library does
+// not know become 0. REQUIRES: StructSize(given) succeeded.
 template <class Struct>
 void CopyOut(const Struct& value, Struct* given) {
   uint32_t size;
@@ -103,7 +104,7 @@ inline absl::StatusOr<bool> BoolFrom(int32_t value, absl::string_view name) {
   return value == 1;
 }
 
-// An array argument: NULL is accepted for no elements.
+// Checks an array argument. NULL is accepted if `count` is 0.
 template <class T>
 absl::Status CheckArray(const T* data, size_t count, absl::string_view name) {
   if (data == nullptr && count > 0) return InvalidValue(name, " is NULL, but its size is ", count);
@@ -113,7 +114,7 @@ absl::Status CheckArray(const T* data, size_t count, absl::string_view name) {
   return absl::OkStatus();
 }
 
-// The needed-size idiom: an array of the caller's for results, and how many there are.
+// Checks the caller's array for results, and the pointer that receives the number of results.
 template <class T>
 absl::Status CheckArrayOut(const T* out, size_t capacity, const size_t* needed,
                            absl::string_view name) {
@@ -121,7 +122,7 @@ absl::Status CheckArrayOut(const T* out, size_t capacity, const size_t* needed,
   return checked.ok() ? NotNull(needed, "needed") : checked;
 }
 
-// Writes as many of `values` as fit, and how many there are.
+// Writes the first `capacity` of `values` to `out`, and their total number to *needed.
 template <class Values, class T>
 void CopyArrayOut(const Values& values, T* out, size_t capacity, size_t* needed) {
   *needed = values.size();

@@ -55,21 +55,21 @@ tools and JSON output. It brings no model: name a folder in the format of
 DeepSeek-V4-Flash with -m.")
 dsv4_debian_package(DESKTOP dsv4-desktop misc "${library} (= ${version})"
 "chat with models of the DeepSeek V4 family in a window
-dsv4-desktop opens a model folder and leads conversations that branch, with
-reasoning, tools and statistics. It brings no model.")
+dsv4-desktop opens a model folder for conversations with branches, reasoning,
+tools and statistics. It contains no model.")
 dsv4_debian_package(SERVER dsv4-server misc "${library} (= ${version})"
 "serve models of the DeepSeek V4 family over HTTP
-dsv4-server answers clients of OpenAI's and Anthropic's APIs. It brings no
+dsv4-server answers clients of OpenAI's and Anthropic's APIs. It contains no
 model: name a folder in the format of DeepSeek-V4-Flash with --model.
 dsv4-gates tests a server with such an API.")
 dsv4_debian_package(WORKER dsv4-worker misc "${library} (= ${version})"
-"share models of the DeepSeek V4 family out to several machines
+"run models of the DeepSeek V4 family on several machines
 dsv4-worker computes a part of a model that dsv4-chat or dsv4-server uses on
 this or another machine. It needs an NVIDIA GPU and NCCL.")
 dsv4_debian_package(TOOLS dsv4-tools misc "${library} (= ${version})"
 "verification and benchmarks of libdsv4
-dsv4-verify holds a build against recorded results of the published model
-code, and tells checkpoints apart; dsv4-bench measures speed.")
+dsv4-verify compares a build with recorded results of the published model
+code, and identifies checkpoints; dsv4-bench measures speed.")
 # The linker's cache learns of the library by dpkg's trigger.
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/debian/triggers)
 

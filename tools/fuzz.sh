@@ -25,7 +25,7 @@ fi
 tools/build.sh asan fuzzers
 mkdir -p $build/findings
 
-# fuzz NAME: one line of what came of it.
+# fuzz NAME: prints one line with the result.
 fuzz() {
   name=$1
   mkdir -p "$build/corpus/$name"

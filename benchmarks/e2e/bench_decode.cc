@@ -4,11 +4,11 @@
 // N the weights are random and MODEL_DIR needs a config.json alone: benchmarks/e2e/flash has the
 // one of DeepSeek V4 Flash.
 //
-// The floor of a step is the time to read each weight that it needs once: all but the embedding and
-// the MTP block, and of the experts as many as T tokens choose on average, E (1 - (1 - K / E)^T).
-// Of several devices each reads its rows of what they share out, and all of the rest. Rows of the
-// cache come on top and are not counted. "sm120" is the same share modelled for a
-// device of 1792 GB/s with the same launches: what the step takes beyond its floor stays as long.
+// The floor of a step is the time to read each weight once that the step needs: all weights except
+// the embedding and the MTP block. T tokens choose E (1 - (1 - K / E)^T) experts on average. Each
+// of several devices reads its rows of the weights that they divide, and all other weights. Cache
+// rows are not counted. "sm120" models the share for a device of 1792 GB/s with the same launches:
+// the part of the time beyond the floor stays the same.
 //
 // One session's prompt is computed per context; the sessions that are measured load its saved form,
 // each into memory of its own, and continue with different tokens, so that their routing differs.
@@ -110,7 +110,7 @@ struct Options {
   bool operators = false;
 };
 
-// Names of the tensors that devices share out, without what follows in those of their parts.
+// Names of the tensors that devices divide, without the suffixes of their parts.
 std::set<std::string> SharedOut(const ModelConfig& config) {
   WeightViews views;
   views.layers.resize(static_cast<size_t>(config.num_hidden_layers));

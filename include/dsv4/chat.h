@@ -43,7 +43,7 @@ typedef int32_t dsv4_thinking_mode;
  *
  * Both encoders use LOW if no effort is given. DeepSeek's hosted API uses HIGH for 0731 models in
  * that case, which is a different prompt. This library never chooses: the caller always gives the
- * effort. A change of effort changes the head of the prompt, so that nothing cached is reused. */
+ * effort. A change of effort changes the head of the prompt, so no cached row can be reused. */
 typedef int32_t dsv4_chat_encoder;
 /* Detected from a file in the model folder: encoding/encoding_dsv4.py, chat_template.jinja or
  * tokenizer_config.json. PREVIEW if no file identifies the encoder, and in functions that take

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sessions on messages: a session that keeps the messages of a conversation, renders them, and
- * delivers the assistant's turns as events of <dsv4/parser.h>.
+ * delivers the assistant's turns as parser events (<dsv4/parser.h>).
  *
  * A loop of turns:
  *   1. Append the user's message or the tools' results (or open the session with them).
@@ -15,8 +15,8 @@
  *
  * Other functions. Functions of <dsv4/session.h> that close, fork, prefill, read and configure a
  * session work on these sessions too. dsv4_session_sync, _rewind and _step, and dsv4_engine_step,
- * change tokens without their messages. dsv4_session_step_events then returns INVALID_ARGUMENT
- * until a function of this header changes the messages, which renders them again. Functions of this
+ * change the tokens but not the messages. dsv4_session_step_events then returns INVALID_ARGUMENT
+ * until a function of this header changes the messages and so renders them again. Functions of this
  * header return INVALID_ARGUMENT for other sessions.
  *
  * Numbering. Messages are numbered from the beginning of the conversation and include the

@@ -98,7 +98,7 @@ class Conversation {
   }
 
   // The events of the assistant's turn, for a range-based `for`. Computes each event when it is
-  // needed. A loop that was left can be resumed by another one.
+  // needed. If a loop ends early, another one continues after it.
   inline EventRange events();
 
   // Computes tokens until the next event. Returns nothing when the turn has ended.

@@ -161,8 +161,8 @@ typedef struct dsv4_engine_options {
    *   or suspended and every five minutes, on a thread of its own. If it cannot, it logs a warning.
    * - In a group, the process of rank 0 sends the counts to the others.
    * Errors, which leave the file unchanged: CORRUPT for a damaged file; VERSION_MISMATCH for
-   * another format or another model's file; INVALID_ARGUMENT if all experts are in one memory, so
-   * that none can move, or for a rank other than 0. */
+   * another format or another model's file; INVALID_ARGUMENT if all experts are in the same kind of
+   * memory, so that none can move, and for a rank other than 0. */
   const char* expert_profile;
   /* 1: skips the check of the model folder's canary. The check costs a prefill of its prompt. */
   int32_t skip_canary;
@@ -184,8 +184,8 @@ typedef struct dsv4_engine_options {
         0, NULL, 0, 0, NULL, 0, 0                                                                  \
   }
 
-/* The settings in effect and the planned memory. Counts of bytes are of all devices together,
- * except where the field says otherwise. */
+/* The settings in effect and the planned memory. Numbers of bytes are totals over all devices,
+ * unless the field says otherwise. */
 typedef struct dsv4_engine_info {
   uint32_t struct_size;
   dsv4_backend backend;

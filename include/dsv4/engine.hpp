@@ -124,7 +124,7 @@ inline dsv4_engine_options ViewOf(const EngineOptions& in, ProgressCall* progres
 
 }  // namespace detail
 
-// Plans an engine with these options: returns the memory that it would take, and throws the errors
+// Plans an engine with these options: returns the memory that it would need, and throws the errors
 // that opening it would throw. Reads only the headers of the model's files.
 inline EngineInfo Plan(const std::string& path, const EngineOptions& options = {}) {
   detail::CheckAbi();

@@ -128,8 +128,8 @@ struct Closer {
 template <class T, auto close>
 using Handle = std::unique_ptr<T, Closer<close>>;
 
-// Throws if the library at run time has another ABI version than these headers. Called by functions
-// that open objects.
+// Throws if the loaded library has another ABI version than these headers. Functions that open
+// objects call it.
 inline void CheckAbi() {
   if (dsv4_get_abi_version() == DSV4_ABI_VERSION) return;
   throw Error(DSV4_ERR_VERSION_MISMATCH, "libdsv4 " + std::string(dsv4_get_version()) +

@@ -59,7 +59,7 @@ typedef struct dsv4_parser_event {
    * - TOOL_CALL_ARGUMENTS: a piece of JSON. The pieces of one call join to one JSON object, also if
    *   the call stays incomplete.
    * - MALFORMED: an unexpected control marker, which no other event delivers. Empty for malformed
-   *   tool markup: that follows as TEXT, or as REASONING inside the reasoning.
+   *   tool markup, which follows as TEXT (inside the reasoning: as REASONING).
    * - END: tool markup that the end of the completion cut off. No other event delivers it. */
   const char* text;
   uint64_t text_length;
@@ -82,8 +82,8 @@ DSV4_API dsv4_status dsv4_parser_open(const dsv4_parser_options* options, dsv4_p
 /* Closes the parser. Accepts NULL. */
 DSV4_API void dsv4_parser_close(dsv4_parser* parser) DSV4_NOEXCEPT;
 
-/* Parses the next `length` bytes of the completion, which includes the texts of control tokens.
- * Bytes may be split anywhere. Calls `callback` for each event that they complete.
+/* Parses the next `length` bytes of the completion. The completion includes the texts of control
+ * tokens, and may be split at any byte. Calls `callback` for each event that the bytes complete.
  * - A possible beginning of a marker is held back, outside of tool markup at most 32 bytes.
  * - A marker that begins another turn (of a user, the assistant or a reminder) is MALFORMED and
  *   ends the turn. Inside a parameter's value it is text.

@@ -52,9 +52,9 @@ typedef struct dsv4_sampling {
   int64_t max_thinking_tokens;
 
   /* Stop tokens and stop strings end the turn with DSV4_FINISH_STOP, as the model's own end token
-   * does. A stop token gives no text. The text ends before the stop string. The stop string that is
-   * complete first counts; if several are complete at once, the longest. UTF-8, at most 16 strings
-   * of 1 to 256 bytes. */
+   * does. A stop token gives no text. The text ends before the stop string. If several stop strings
+   * occur, the one that is complete first counts, and of several that end together the longest.
+   * UTF-8, at most 16 strings of 1 to 256 bytes. */
   const int32_t* stop_tokens;
   uint64_t stop_token_count;
   const char* const* stop_strings;
@@ -65,7 +65,7 @@ typedef struct dsv4_sampling {
    * many most likely tokens, computed from the unmodified logits. 0 to 20. */
   int32_t log_probs;
   /* Most tokens to draft for one verification pass: 0 = no drafts, at most the engine's
-   * max_draft_tokens. A DSpark drafter drafts fewer when more would not pay. Drafts change the
+   * max_draft_tokens. A DSpark drafter drafts fewer where more would cost time. Drafts change the
    * speed, never the text: a draft is kept only if it is the token that would be chosen anyway. */
   int32_t draft_tokens;
 

@@ -99,8 +99,8 @@ typedef struct dsv4_sync_result {
   int64_t pending_tokens; /* new tokens left to compute */
 
   int64_t prefix_cache_tokens; /* part of reused_tokens that came from the engine's prefix cache */
-  /* KV rows exist for the tokens before limit_position; `limit` is the reason why not for later
-   * ones. reused_tokens may be smaller, because reuse ends at a restore point. */
+  /* KV rows exist for the tokens before limit_position. `limit` says why later tokens have none.
+   * reused_tokens may be smaller than limit_position, because reuse ends at a restore point. */
   int64_t limit_position;
   dsv4_reuse_limit limit;
   int32_t reserved2; /* 0 */
@@ -123,8 +123,8 @@ DSV4_API dsv4_status dsv4_session_sync(dsv4_session* session, const int32_t* tok
  * penalties and limits.
  *
  * Computes nothing. *pending (may be NULL) receives the number of tokens that the next prefill or
- * step will compute again: those after the last restore point at or before `position`, and at
- * least the last token. Restore points exist at
+ * step will compute again. These are the tokens after the last restore point at or before
+ * `position`, and at least the last token. Restore points exist at
  * - every multiple of 256 within the last 2048 tokens,
  * - every multiple of 4096 before those,
  * - the end of each turn, and the position before the last token of each prompt. The last 8 of
@@ -229,16 +229,15 @@ DSV4_API void dsv4_session_stop(dsv4_session* session) DSV4_NOEXCEPT;
 /* Undoes dsv4_session_stop. The session continues where it was. Threads: as dsv4_session_cancel. */
 DSV4_API void dsv4_session_resume(dsv4_session* session) DSV4_NOEXCEPT;
 
-/* The session's tokens, a view that lives until the next non-const call on the session. Like other
- * functions on a const session, several threads may call it at once, but not while the session
- * computes (BUSY). */
+/* The session's tokens, a view that lives until the next non-const call on the session. Threads:
+ * several at once, as for all functions on a const session. BUSY while the session computes. */
 DSV4_API dsv4_status dsv4_session_get_tokens(const dsv4_session* session, const int32_t** tokens,
                                              size_t* count, dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Natural log-probabilities at `position`, computed from the unmodified logits.
- * - *log_prob: of the session's token at that position.
- * - top_tokens, top_log_probs: [capacity] the most likely tokens, most likely first, ties by the
- *   lowest id. Both may be NULL if capacity is 0.
+ * - *log_prob: receives the log-probability of the session's token at that position.
+ * - top_tokens, top_log_probs: [capacity] receive the most likely tokens, most likely first; equal
+ *   ones in the order of their ids. Both may be NULL if capacity is 0.
  * - *top_count: receives how many most likely tokens are known. May be NULL.
  *
  * Log-probabilities are kept for two kinds of positions; others are NOT_FOUND:
@@ -255,8 +254,7 @@ DSV4_API dsv4_status dsv4_session_get_log_probs(const dsv4_session* session, int
 /* Why a session stopped drafting until its next sync. */
 typedef int32_t dsv4_draft_stop;
 #define DSV4_DRAFT_STOP_NONE ((dsv4_draft_stop)0)
-/* Fewer than 7 of the last 64 drafts were accepted, so that verification costs more than it saves.
- */
+/* Fewer than 7 of the last 64 drafts were accepted: verification costs more than it saves. */
 #define DSV4_DRAFT_STOP_FEW_ACCEPTED ((dsv4_draft_stop)1)
 
 /* Saves the session to a file.

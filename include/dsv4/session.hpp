@@ -90,8 +90,8 @@ class AllowedTokens {
 };
 
 // Restricts the token that follows `tokens`. The first `prompt_tokens` of them are the prompt. The
-// mask must depend on the arguments only. Returning false cancels the step, which also rethrows
-// exceptions. Must not use the session.
+// mask must depend on the arguments only. Returning false cancels the step. The step rethrows what
+// the mask throws. Must not use the session.
 using TokenMask =
     std::function<bool(Span<const int32_t> tokens, int64_t prompt_tokens, AllowedTokens& allowed)>;
 

@@ -12,7 +12,7 @@
 //   then waits for its threads only twice.
 // - If the halves are separate calls (ExpertPart), the first is phase 1, with rows in sorted order;
 //   the second quantises these rows.
-// - For the CPU's share of a GPU's experts (ExpertTurn::kNext), there is no shared expert. Phase 3
+// - For the CPU's share of a GPU's experts (ExpertWave::kNext), there is no shared expert. Phase 3
 //   then reorders the outputs as the contract says instead of adding them up.
 #include <algorithm>
 #include <bit>
@@ -30,7 +30,7 @@ constexpr int64_t kJobRows = 128;  // most rows of a job
 constexpr int64_t kFewPairs = 64;
 
 // Whether the outputs of pairs are the result, rather than their sums.
-bool LeavesOutputs(const ExpertFfnParams& p) { return p.turn == ExpertTurn::kNext; }
+bool LeavesOutputs(const ExpertFfnParams& p) { return p.wave == ExpertWave::kNext; }
 
 // Pairs [first, first + rows) in sorted order, all of one expert.
 struct Job {
@@ -317,12 +317,12 @@ class ExpertFfn {
   uint16_t* outputs_;  // [pairs, D]
 };
 
-// Of the turns, the CPU has only its share of a GPU's experts.
+// Supported waves: kAll, and kNext for the CPU's share of a GPU's experts.
 absl::Status Supports(const ExpertFfnParams& p) {
   const bool whole = p.part == ExpertPart::kWhole;
-  return p.turn == ExpertTurn::kAll || (p.turn == ExpertTurn::kNext && whole)
+  return p.wave == ExpertWave::kAll || (p.wave == ExpertWave::kNext && whole)
              ? absl::OkStatus()
-             : Unsupported("experts in turns");
+             : Unsupported("experts in waves");
 }
 
 int64_t Workspace(const ExpertFfnParams& p, int threads) { return Layout(p, threads).total; }

@@ -46,7 +46,7 @@ constexpr int64_t kKeyBytes = kIndexKeyElements / 2, kKeyWords = kKeyBytes / 4;
 constexpr int64_t kRunWords = kFp4Run / 8;
 
 // words[w][g] = word w of key g of 32, which lie one after the other.
-HWY_INLINE void TurnKeys(const std::byte* keys, uint32_t* HWY_RESTRICT words) {
+HWY_INLINE void TransposeKeys(const std::byte* keys, uint32_t* HWY_RESTRICT words) {
 #if HWY_TARGET == HWY_SCALAR
   for (int64_t g = 0; g < kPanelKeys; ++g) {
     for (int64_t w = 0; w < kKeyWords; ++w) {
@@ -111,7 +111,7 @@ HWY_INLINE void UnpackPanel(const std::byte* keys, const std::byte* scales,
   static_assert(kIndexKeyElements / kFp4Run == 4, "the scales of a key are one word");
   const DU d;
   alignas(64) uint32_t words[kKeyWords * kPanelKeys];
-  TurnKeys(keys, words);
+  TransposeKeys(keys, words);
   for (int64_t g = 0; g < kPanelKeys; g += kLanes) {
     VU scale = hn::LoadU(d, reinterpret_cast<const uint32_t*>(scales) + g);
     for (int64_t run = 0; run < kKeyWords; run += kRunWords) {

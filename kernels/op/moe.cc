@@ -42,12 +42,12 @@ absl::Status Validate(const ExpertFfnParams& p) {
           p.experts_per_token <= p.expert_count,
       "expert_ffn: rows ", p.rows, ", hidden ", p.hidden, ", inter ", p.inter, ", ",
       p.experts_per_token, " experts a token of ", p.expert_count));
-  DSV4_RETURN_IF_ERROR(Expect(p.turn == ExpertTurn::kFirst || p.turn == ExpertTurn::kNext ||
+  DSV4_RETURN_IF_ERROR(Expect(p.wave == ExpertWave::kFirst || p.wave == ExpertWave::kNext ||
                                   (p.first_expert <= 0 && p.end_expert >= p.expert_count),
                               "expert_ffn: experts ", p.first_expert, " to ", p.end_expert, " of ",
                               p.expert_count, " in a call that computes all of them"));
-  const bool shared = p.turn == ExpertTurn::kAll || p.turn == ExpertTurn::kFirst;
-  const bool sums = p.turn == ExpertTurn::kAll || p.turn == ExpertTurn::kSum;
+  const bool shared = p.wave == ExpertWave::kAll || p.wave == ExpertWave::kFirst;
+  const bool sums = p.wave == ExpertWave::kAll || p.wave == ExpertWave::kSum;
   return Expect(p.experts_table != nullptr &&
                     (!shared || (p.shared_w1.data != nullptr && p.shared_w3.data != nullptr &&
                                  p.shared_w2.data != nullptr)) &&
@@ -55,7 +55,7 @@ absl::Status Validate(const ExpertFfnParams& p) {
                     (p.x != nullptr || p.part == ExpertPart::kOutputs) &&
                     (p.y != nullptr || !sums || p.part == ExpertPart::kProducts) &&
                     (p.products != nullptr || p.part == ExpertPart::kWhole) &&
-                    (p.outputs != nullptr || p.turn == ExpertTurn::kAll),
+                    (p.outputs != nullptr || p.wave == ExpertWave::kAll),
                 "expert_ffn: a null pointer");
 }
 

@@ -60,17 +60,17 @@ struct MoeGateParams {
 //   its part of D: the rows of w2 and the width of y. x is not read.
 enum class ExpertPart : int32_t { kWhole, kProducts, kOutputs };
 
-// ExpertTurn splits the sum between calls, for experts whose weights are copied to the device some
-// at a time. The calls differ in `experts` (and in the part of a rank) alone. Together
-// they give the bits of kAll:
-// - kFirst computes the shared expert and the experts that `experts` names in this call.
-// - kNext computes the experts that `experts` names in this call.
+// ExpertWave splits the operator into waves: calls that compute some of the experts each, because
+// the weights of all do not fit into device memory at once. The calls differ only in `experts` and
+// in `part`. Together they give the bits of kAll:
+// - kFirst computes the shared expert and the experts of the first wave.
+// - kNext computes the experts of another wave.
 // - kSum adds up y. `experts` names all of the row's experts.
-// kFirst and kNext write no y but each expert's output to `outputs`: that of expert i of row t to
-// output row t K + i, that of the shared expert to T K + t. In their `experts`, -1 stands for the
-// experts of other calls; or `experts` is complete, and the call computes those in
-// [first_expert, end_expert).
-enum class ExpertTurn : int32_t { kAll, kFirst, kNext, kSum };
+// kFirst and kNext do not write y. They write the output of expert i of row t to row t K + i of
+// `outputs`, and the output of the shared expert to row T K + t. `experts` is one of these:
+// - the experts of the wave, with -1 in place of all others;
+// - complete: the wave's experts are those in [first_expert, end_expert).
+enum class ExpertWave : int32_t { kAll, kFirst, kNext, kSum };
 
 struct ExpertFfnParams {
   static constexpr Op kOp = Op::kExpertFfn;
@@ -93,8 +93,8 @@ struct ExpertFfnParams {
   // [T (K + 1), inter] act; unused with kWhole. The backend chooses the order of the rows, from
   // `experts` alone.
   void* products = nullptr;
-  ExpertTurn turn = ExpertTurn::kAll;
-  void* outputs = nullptr;  // [T (K + 1), D] act: between turns; null with kAll
+  ExpertWave wave = ExpertWave::kAll;
+  void* outputs = nullptr;  // [T (K + 1), D] act: between waves; null with kAll
   int32_t first_expert = 0, end_expert = std::numeric_limits<int32_t>::max();
 };
 

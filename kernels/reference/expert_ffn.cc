@@ -167,7 +167,7 @@ void LaunchExpertFfn(const LaunchContext& context, const ExpertFfnParams& params
 }
 
 absl::Status SupportsExpertFfn(const ExpertFfnParams& params) {
-  return params.turn == ExpertTurn::kAll ? absl::OkStatus() : Unsupported("experts in turns");
+  return params.wave == ExpertWave::kAll ? absl::OkStatus() : Unsupported("experts in waves");
 }
 
 int64_t ExpertFfnWorkspace(const ExpertFfnParams& params, int threads) {

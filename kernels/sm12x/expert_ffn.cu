@@ -185,12 +185,12 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
   const cudaStream_t stream = CudaStreamOf(context);
   const ExpertPlan plan(p, context.workspace);
   const FfnWorkspace& work = plan.work;
-  if (p.turn == ExpertTurn::kSum) {
+  if (p.wave == ExpertWave::kSum) {
     if (p.part != ExpertPart::kProducts) LaunchSum(stream, p, work);
     return;
   }
   const bool mxfp4 = p.format == ExpertFormat::kMxfp4;
-  if (mxfp4 && p.turn == ExpertTurn::kAll &&
+  if (mxfp4 && p.wave == ExpertWave::kAll &&
       (p.rows == 1 ? LaunchFewRows<true>(context, p, work)
                    : LaunchFewRows<false>(context, p, work))) {
     return;
@@ -216,7 +216,7 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
     LaunchQuantize(stream, work.hidden, plan.slots, p.inter, work.quantised);
     launch(std::false_type());
   }
-  if (p.turn == ExpertTurn::kAll) LaunchSum(stream, p, work);
+  if (p.wave == ExpertWave::kAll) LaunchSum(stream, p, work);
 }
 
 }  // namespace

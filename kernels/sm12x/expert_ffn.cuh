@@ -70,7 +70,7 @@ __device__ __forceinline__ FfnRows SplitJob(const ExpertFfnParams& p, const FfnW
                                             const SplitPlan& plan, int steps, int64_t tiles,
                                             int32_t* list) {
   const int job = static_cast<int>(blockIdx.y) - 1;
-  if (job < 0) return {-1, p.turn == ExpertTurn::kNext ? 0 : p.rows, list, 0};
+  if (job < 0) return {-1, p.wave == ExpertWave::kNext ? 0 : p.rows, list, 0};
   if (int64_t{blockIdx.x} * steps * plan.tiles() >= tiles) return {0, 0, list, 0};
   if (job >= work.groups.counts[0]) return {0, 0, list, 0};
   const RowGroup group = work.groups.groups[0][job];

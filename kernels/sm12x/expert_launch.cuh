@@ -51,7 +51,7 @@ struct ExpertPlan {
                                                : static_cast<uint16_t*>(p.products);
     if (p.part == ExpertPart::kProducts) return;
     work.quantised = Take<uint8_t>(base, slots * QuantizedRowBytes(p.inter));
-    work.outputs = p.turn == ExpertTurn::kAll ? Take<uint16_t>(base, slots * p.hidden)
+    work.outputs = p.wave == ExpertWave::kAll ? Take<uint16_t>(base, slots * p.hidden)
                                               : static_cast<uint16_t*>(p.outputs);
   }
   template <class T>
@@ -104,8 +104,8 @@ void LaunchGemms(const LaunchContext& context, const ExpertFfnParams& p, const F
     LaunchOverlapped(CudaStreamOf(context), blocks, Shape::kThreads, Shape::kSharedBytes,
                      expert_shared_gemm_kernel<Shape, kUp>, p, work);
   };
-  if (p.turn == ExpertTurn::kNext) {
-    // An earlier turn computed the shared expert.
+  if (p.wave == ExpertWave::kNext) {
+    // An earlier wave computed the shared expert.
   } else if (p.rows <= FewShared<Shared>::kRows) {
     shared(std::type_identity<FewShared<Shared>>());
   } else {

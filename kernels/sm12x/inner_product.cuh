@@ -5,7 +5,7 @@
 // Order: MMAs accumulate the product of a K slice (128 elements of K). The products of K slices,
 // times their scales, are added in ascending order to an f32 sum (docs/adr/0022).
 //
-// Few rows (SplitProducts): the warps of a block share out K. A warp streams its part of one weight
+// Few rows (SplitProducts): the warps of a block divide K. A warp streams its part of one weight
 // tile after the other through registers, with loads far ahead of their use, and multiplies it with
 // eight activation rows at a time. Activations come as fragments from L1 or shared memory. The
 // products of K slices are added in shared memory.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where an exception must not pass: code whose caller holds what others wait for. Memory that runs
-// out, even for the words of a status, becomes a status that needs no memory.
+// Stops exceptions in code whose caller must release something that other threads wait for. If
+// memory runs out, even for a status message, the result is a status that needs no memory.
 #pragma once
 
 #include <new>
@@ -10,7 +10,7 @@
 
 namespace dsv4 {
 
-// Statuses without words, which allocate nothing. capi/error.cc has words for them.
+// Statuses without a message, which allocate nothing. capi/error.cc adds the messages.
 inline absl::Status NoHostMemory() {
   return absl::Status(absl::StatusCode::kResourceExhausted, absl::string_view());
 }
@@ -18,7 +18,7 @@ inline absl::Status UnknownException() {
   return absl::Status(absl::StatusCode::kInternal, absl::string_view());
 }
 
-// What `body` returns, an absl::Status, or what it throws as one.
+// Returns the absl::Status that `body` returns. An exception becomes a status.
 template <class Body>
 absl::Status Contained(Body&& body) noexcept {
   try {

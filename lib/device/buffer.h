@@ -23,7 +23,7 @@ class Buffer {
   // Host memory of `bytes`; OutOfHostMemory names `purpose` and the size.
   static absl::StatusOr<Buffer> AllocateHost(int64_t bytes, absl::string_view purpose);
 
-  // Takes over memory that `free(data, bytes)` gives back.
+  // Takes ownership of memory. `free(data, bytes)` frees it.
   using Free = void (*)(std::byte* data, int64_t bytes);
   Buffer(std::byte* data, int64_t bytes, Free free) : data_(data), size_(bytes), free_(free) {}
 

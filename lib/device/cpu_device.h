@@ -13,7 +13,7 @@ class CpuDevice final : public Device {
   explicit CpuDevice(int threads) : stream_(threads) {}
   std::string name() const override;
   Stream& stream() override { return stream_; }
-  // See CpuStream; 0 when all threads are there.
+  // See CpuStream; 0 if all threads were started.
   int start_error() const { return stream_.start_error(); }
   int threads() const override { return stream_.threads(); }
   absl::StatusOr<Buffer> Allocate(int64_t bytes, absl::string_view purpose) override {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA device: its streams, memory, transfers through pinned staging memory. Every call makes
-// the device current for its own duration alone. A failed call or kernel is remembered, and every
-// later call returns it: CUDA gives no way back from such an error within a process.
+// A CUDA device: its streams, memory, and transfers through pinned staging memory. Every call makes
+// the device current for its own duration only. After a failed call or kernel every later call
+// returns the same error: CUDA cannot recover from it within a process.
 #pragma once
 
 #include <array>
@@ -79,12 +79,12 @@ class CudaDevice final : public Device {
   absl::Status MarkPart() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status RecordOn(const CudaStream& stream, void* event);
   absl::Status WaitOn(const CudaStream& stream, void* event);
-  // What `to` is given from here on follows what `from` was given until here.
+  // Later work of `to` follows all earlier work of `from`.
   absl::Status Order(const CudaStream& from, void* event, const CudaStream& to);
   // `begun` may be null.
   absl::Status CopyBetween(void* after, void* begun, absl::Span<const MemoryCopy> copies,
                            void* done);
-  // The status of a call's result, remembered when it is an error.
+  // The status of a call's result. An error is remembered.
   absl::Status CheckCall(int result, absl::string_view what);
   // The same for a call on a graph; `what` is its verb, as in "making". OutOfDeviceMemory if memory
   // ran out.
@@ -101,7 +101,7 @@ class CudaDevice final : public Device {
     size_t last = 0;        // of lane_copies_
   };
   std::array<Lane, kLanes> lanes_{};
-  // The lanes' last copies, whichever lane's.
+  // The last copies, of all lanes.
   struct LaneCopies {
     void *begun = nullptr, *arrived = nullptr;  // events
     bool counts = false;                        // their time is not in lane_seconds_ yet

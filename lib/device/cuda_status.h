@@ -9,7 +9,7 @@
 
 namespace dsv4 {
 
-// DeviceLost for a failure, with `what` was done on which device.
+// OK, or DeviceLost with the device and `what` was being done.
 inline absl::Status CudaStatus(cudaError_t result, absl::string_view device,
                                absl::string_view what) {
   if (result == cudaSuccess) [[likely]]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stream of a cuda device, as what launches on it needs it. Knows no CUDA header, so that
-// kernels' launchers and their host code can both include it.
+// The stream of a cuda device. Includes no CUDA header, so that host code can include it as well as
+// the launchers of kernels.
 #pragma once
 
 #include "lib/device/stream.h"

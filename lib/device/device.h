@@ -21,7 +21,7 @@ namespace dsv4 {
 class Graph {
  public:
   virtual ~Graph() = default;
-  // In stream order. Errors show in Device::Synchronize.
+  // Launches the work in stream order. Device::Synchronize returns its errors.
   virtual void Launch() = 0;
 };
 
@@ -30,7 +30,7 @@ struct MemoryPiece {
   int64_t bytes = 0;
 };
 
-// Of memory of the device or of AllocateHost, to either.
+// A copy between two places in memory of the device or of AllocateHost.
 struct MemoryCopy {
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
@@ -47,17 +47,17 @@ struct DeviceOptions {
 
 class Device {
  public:
-  // InvalidArgument for an index or thread count out of range, naming it. Cuda: Unsupported, with
-  // the reason, where this build, this machine or the device cannot run it.
+  // Errors: InvalidArgument for an index or thread count out of range; for CUDA devices,
+  // Unsupported, with the reason, if this build, the machine or the device cannot run it.
   static absl::StatusOr<std::unique_ptr<Device>> Open(const DeviceOptions& options);
 
   // The error that Open would return for these options, without opening the device.
   static absl::Status Check(const DeviceOptions& options);
 
   virtual ~Device() = default;
-  virtual std::string name() const = 0;        // by its maker
+  virtual std::string name() const = 0;        // the vendor's
   virtual int32_t index() const { return 0; }  // DeviceOptions::index
-  // "0000:01:00.0", by which NVIDIA's management library finds it; empty where there is no bus.
+  // The PCI bus id, as in "0000:01:00.0", for NVIDIA's management library. Empty if there is none.
   virtual std::string bus_id() { return ""; }
   virtual Stream& stream() = 0;
   // A second stream that runs concurrently with stream(); null if there is none. After Fork, work
@@ -67,13 +67,13 @@ class Device {
   virtual absl::Status Fork() { return absl::OkStatus(); }
   virtual absl::Status Join() { return absl::OkStatus(); }
   virtual int threads() const = 0;
-  // By which kernels are chosen.
+  // The traits by which kernels are chosen.
   virtual DeviceTraits traits() const { return {.name = name(), .multiprocessors = threads()}; }
 
   // Zero-filled memory for the device's kernels. OutOfHostMemory and OutOfDeviceMemory name
   // `purpose` and the size.
   virtual absl::StatusOr<Buffer> Allocate(int64_t bytes, absl::string_view purpose) = 0;
-  // Host memory that transfers go fastest to.
+  // Pinned host memory, for fast transfers.
   virtual absl::StatusOr<Buffer> AllocateHost(int64_t bytes, absl::string_view purpose) = 0;
   // Bytes that Allocate can still provide; nullopt if unknown.
   virtual std::optional<int64_t> FreeBytes() { return std::nullopt; }
@@ -90,7 +90,7 @@ class Device {
   // Copy: also from and to memory of AllocateHost.
   virtual absl::Status Copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   // Copies concurrently with later work of stream(), after all work enqueued on it so far.
-  // REQUIRES: those of the last call are done.
+  // REQUIRES: the copies of the last call are done.
   virtual absl::Status StartCopies(absl::Span<const MemoryCopy> copies);
   virtual absl::StatusOr<bool> CopiesDone() { return true; }
   // Lanes copy concurrently with the work of stream().

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel may ask of a device, as plain values: tests make devices up.
+// The properties of a device by which kernels are chosen, as plain values. Tests use fake ones.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ enum DeviceFeature : uint32_t {
   kBlockScaledMma = 1u << 3,   // mma.sync with scales for runs of K
 };
 
-// Of a compute capability, 10 * major + minor.
+// The features of a compute capability, 10 * major + minor.
 uint32_t FeaturesOf(int32_t compute_capability);
 
 // "12.0" for 120.
@@ -32,7 +32,7 @@ struct DeviceTraits {
   int64_t shared_bytes = 0;        // of shared memory that one block may have
 };
 
-// The least that a kernel works with.
+// What a kernel requires of a device.
 struct DeviceNeeds {
   int32_t compute_capability_min = 0;
   int32_t compute_capability_max = std::numeric_limits<int32_t>::max();
@@ -40,7 +40,7 @@ struct DeviceNeeds {
   int64_t shared_bytes = 0;
 };
 
-// Unsupported, with what the device lacks.
+// OK, or Unsupported with the property that the device lacks.
 absl::Status ExpectTraits(const DeviceNeeds& needs, const DeviceTraits& traits);
 
 }  // namespace dsv4

@@ -22,14 +22,14 @@ class Stream {
 // one thread at a time. Between kernels the workers spin for a short while, then sleep.
 class CpuStream final : public Stream {
  public:
-  // As many threads as asked for, or as the system gives: see threads() and start_error().
+  // Starts `threads` - 1 workers, or fewer if the system refuses: see threads() and start_error().
   explicit CpuStream(int threads);
   CpuStream(const CpuStream&) = delete;
   CpuStream& operator=(const CpuStream&) = delete;
   ~CpuStream() override;
 
   int threads() const { return started_ + 1; }
-  int start_error() const { return start_error_; }  // of the system, for the first that it refused
+  int start_error() const { return start_error_; }  // errno of the first refused thread, or 0
 
   // Calls f(unit, worker) once for each unit in [0, count), in any order and concurrently, with
   // worker in [0, threads()) unique among the calls that run at the same time; returns when all are

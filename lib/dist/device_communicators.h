@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communicators of ranks whose tensors lie in the memory of devices of one process. Two ways
-// lead from one to another: a kernel of each rank reads the other ranks' slices, where the devices
-// reach each other's memory, and NCCL, which finds a way between any two. Where both are there,
-// short exchanges take the first and long ones the second, from the size on at which a measurement
-// finds it faster. Which way an exchange takes changes no bit.
+// The communicators of ranks on devices of one process. There are two paths: kernels that read the
+// other ranks' slices by peer access, and NCCL, which connects any two devices. If both are
+// available, short exchanges use kernels and long ones NCCL; a measurement finds the size from
+// which NCCL is faster. Both paths give the same bits.
 #pragma once
 
 #include <chrono>
@@ -20,10 +19,10 @@
 
 namespace dsv4 {
 
-// kNone, for measurements alone: nothing is exchanged, and what is computed is garbage.
+// kNone, for measurements only: nothing is exchanged, and the outputs are undefined.
 enum class ExchangePath : int32_t { kAuto, kDirect, kNccl, kNone };
 
-// What an exchange takes on each device besides its tensors.
+// Memory of an exchange on each device, in addition to its tensors.
 int64_t ExchangeDeviceBytes();
 
 class ExchangeWays {
@@ -39,13 +38,13 @@ struct DeviceCommunicators {
   std::shared_ptr<const ExchangeWays> ways;
 };
 
-// Of a wait for another rank. Devices are equally fast; only delays of their host threads make one
-// late.
+// The limit of a wait for another rank. Devices are equally fast; only delays of their host threads
+// make a rank late.
 inline constexpr std::chrono::seconds kDeviceLimit{4};
 
-// REQUIRES: different devices, each with its dispatch; both outlive the communicators. Unsupported
-// where `path` does not lead from every device to every other, with the reason; for kAuto, where
-// neither does.
+// REQUIRES: different devices, each with its dispatch; both outlive the communicators. Errors:
+// Unsupported, with the reason, if `path` does not connect every device to every other (kAuto: if
+// neither path does).
 absl::StatusOr<DeviceCommunicators> ConnectDevices(absl::Span<const DeviceRank> ranks,
                                                    ExchangePath path,
                                                    std::chrono::milliseconds limit = kDeviceLimit);

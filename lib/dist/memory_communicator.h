@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communicator of ranks whose tensors lie in the memory of one process: ranks of the cpu
-// backend. An exchange is two copies of nothing: each rank says where its slice lies, and reads the
-// slices of the others.
+// The communicator of ranks of the cpu backend, whose tensors lie in the memory of one process. In
+// an exchange each rank publishes the address of its slice and copies the slices of the others.
 #pragma once
 
 #include <chrono>
@@ -12,7 +11,7 @@
 
 namespace dsv4 {
 
-// One communicator for each of `ranks` ranks. `limit`: of one wait.
+// One communicator for each of `ranks` ranks. `limit`: the longest wait for another rank.
 std::vector<std::unique_ptr<Communicator>> MemoryCommunicators(int ranks,
                                                                std::chrono::milliseconds limit);
 

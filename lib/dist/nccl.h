@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's collective communication library, found when it is first asked for, by the name of its
-// version: neither this build nor its host needs it. What is declared here is what the library's
-// ABI has had since 2.4.
+// NCCL, NVIDIA's collective communication library, loaded as libnccl.so.2 when it is first needed:
+// neither the build nor the host program needs it. The declarations are of its ABI since 2.4.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +16,11 @@ class Nccl {
  public:
   using Comm = void*;    // ncclComm_t
   using Stream = void*;  // cudaStream_t
-  // What ranks of several processes find each other by: ncclUniqueId.
+  // By which ranks of several processes find each other: ncclUniqueId.
   struct UniqueId {
     char bytes[128];
   };
-  // ncclConfig_t as of 2.18. Later versions take it for what it is by its size and version.
+  // ncclConfig_t as of 2.18. Later versions recognize it by its size and version.
   struct Config {
     static constexpr int kUnset = std::numeric_limits<int>::min();
     size_t size = sizeof(Config);
@@ -34,12 +33,13 @@ class Nccl {
   // ncclResult_t, ncclDataType_t
   static constexpr int kSuccess = 0, kInProgress = 7, kUint8 = 1;
 
-  // The process's. Unsupported where there is none, it is too old, or lacks a function; says which.
+  // The process's NCCL. Errors: Unsupported, with the reason, if there is none, it is too old, or
+  // it lacks a function.
   static absl::StatusOr<const Nccl*> Load();
 
   // "2.27.3"
   const std::string& version() const { return version_; }
-  // `result`, of what `what` says, as a status.
+  // The status of `result`. `what`: the call, for the message.
   absl::Status Check(int result, const char* what) const;
 
   int (*CommInitAll)(Comm* comms, int count, const int* devices) = nullptr;

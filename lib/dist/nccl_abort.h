@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends what a communicator of NCCL waits for. ncclCommAbort first tells the kernels on the device
-// to end, and then waits until every graph that recorded an exchange is destroyed; so it runs on a
-// thread of its own, and the device is idle long before it returns.
+// Ends the waits of an NCCL communicator. ncclCommAbort first tells the kernels on the device to
+// end. It then waits until every graph that recorded an exchange is destroyed. So it runs on its
+// own thread; the device is idle long before it returns.
 #pragma once
 
 #include <pthread.h>
@@ -17,11 +17,12 @@ class NcclAbort {
   NcclAbort() = default;
   NcclAbort(const NcclAbort&) = delete;
   NcclAbort& operator=(const NcclAbort&) = delete;
-  // Waits for NCCL, whose graphs are destroyed by now. A driver that no longer destroys graphs (a
-  // fault that stays) would make it wait for ever: after kLimit the thread is left to itself.
+  // Waits for the thread. REQUIRES: the graphs are destroyed. After a fault the driver may never
+  // destroy them; after kLimit the thread is therefore detached.
   ~NcclAbort();
 
-  // Once. Where the system gives no thread, `comm` is aborted by the caller, which then waits.
+  // Starts the abort. Called once. If the system gives no thread, aborts on the calling thread and
+  // waits.
   void Start(const Nccl* nccl, Nccl::Comm comm);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An exchange by NCCL, which lays ranks' slices one behind the other; a kernel puts them in their
-// columns.
+// An exchange by NCCL: an all-gather of the ranks' slices to staging memory, and a kernel that
+// copies them to their columns.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +28,9 @@ struct NcclGather {
   int rank, ranks;
   std::byte* staging;  // kStagingBytes of the device
 
-  // Enqueues it: in pieces of as many rows as the staging memory takes. A single row's columns are
-  // where they belong at once.
+  // Enqueues the exchange, in pieces that fit the staging memory. A single row needs no kernel.
   absl::Status Run(const GatherParams& params) const;
-  // Enqueues the kernel alone, on slices that are there.
+  // Enqueues only the kernel, on slices that were gathered.
   absl::Status Place(const ColumnShares& shares, int64_t rows,
                      const std::array<const std::byte*, kMaxRanks>& slices, std::byte* whole) const;
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks in several processes, one device each, which NCCL connects: there is no other channel
-// between them. They find each other by an id that the host carries from one to the other. Rank 0
-// leads: it sends the others messages, in the order of its exchanges.
+// Ranks in several processes, one device each, connected only by NCCL. They find each other by an
+// id that the host sends from one process to the others. Rank 0 is the leader: it sends messages to
+// the others, in the order of its exchanges.
 //
-// A thread of each process watches its exchanges. Once one makes no progress for the group's limit,
-// or NCCL reports a failure, everything of the group fails with DeviceLost, for good. The leader's
-// thread sends an empty message when nothing else was sent for a second, so that silence means
-// that it is gone.
+// A thread of each process watches the exchanges. If one makes no progress for the group's limit,
+// or NCCL reports a failure, every call of the group fails with DeviceLost, for good. The leader's
+// thread sends an empty message after a second without messages, so that silence means that the
+// leader is gone.
 #pragma once
 
 #include <pthread.h>
@@ -33,31 +33,33 @@ namespace dsv4 {
 // A process's place in a group; one rank: no group.
 struct GroupPlace {
   std::string id;     // CreateGroupId's, the same in all processes
-  std::string build;  // of the library: all have the same
+  std::string build;  // of the library; must be the same in all processes
   int ranks = 1, rank = 0;
-  // Of a wait of a step. Tests have less time.
+  // The limit of a wait in a step. Tests use a shorter one.
   std::chrono::milliseconds limit = std::chrono::seconds(10);
   bool grouped() const { return ranks > 1; }
 };
 
-// A text for one group, which carries another one. NCCL listens for the other processes from here
-// on, in this process, which must stay. Unsupported without NCCL.
+// Creates the id of a group. The id carries the text `carried`. From then on NCCL listens in this
+// process for the other processes, so this process must not end. Errors: Unsupported without NCCL.
 absl::StatusOr<std::string> CreateGroupId(absl::string_view build, absl::string_view carried);
-// What an id carries. InvalidArgument for another text than CreateGroupId's.
+// The text that an id carries. Errors: InvalidArgument if CreateGroupId did not make the id.
 absl::StatusOr<std::string> CarriedBy(absl::string_view id);
 
 class ProcessGroup final : public Communicator {
  public:
-  // Of a wait for other processes that join.
+  // The limit of the wait for other processes to join.
   static constexpr std::chrono::minutes kOpenLimit{5};
-  // Of one for processes that load weights, get ready or read experts from disk, in
-  // GroupPlace::limit.
+  // The limit of a wait for processes that load weights, get ready or read experts from disk, in
+  // multiples of GroupPlace::limit.
   static constexpr int64_t kLoadLimits = 6;
 
-  // Waits for the other processes. `record`: lines "name = value"; VersionMismatch names the first
-  // that differs from rank 0's, with both values, in every process. `own` outlives the group.
-  // Errors: InvalidArgument for another id than CreateGroupId's, VersionMismatch for another
-  // build's, Unsupported without NCCL, DeviceLost where the others do not come.
+  // Waits for the other processes.
+  // - record: lines "name = value", which must be equal in all processes.
+  // - own: must outlive the group.
+  // Errors: InvalidArgument if CreateGroupId did not make the id; VersionMismatch for another
+  // build, or for a different record (in every process, naming the first line that differs from
+  // rank 0's and both values); Unsupported without NCCL; DeviceLost if a process does not join.
   static absl::StatusOr<std::unique_ptr<ProcessGroup>> Join(const GroupPlace& place,
                                                             const DeviceRank& own,
                                                             absl::string_view record);
@@ -67,30 +69,31 @@ class ProcessGroup final : public Communicator {
 
   int rank() const override { return place_.rank; }
   int ranks() const override { return place_.ranks; }
-  // Waits until every process has come here; connections are made.
+  // Waits until every process has called this. Makes the connections.
   absl::Status Start() override;
   absl::Status AllGather(const GatherParams& params) override;
   absl::Status Synchronize() override;
   absl::Status Check() override;
   void Abort(const absl::Status& reason) override;
 
-  // What the leader has for all, in every process. Before Opened.
+  // Returns the leader's bytes in every process. Called before Opened.
   absl::StatusOr<std::vector<std::byte>> FromLeader(absl::Span<const std::byte> message);
-  // `done` bytes of `total` are loaded. Waits now and then until the other processes are as far, so
-  // that one that is gone is noticed.
+  // Reports that `done` bytes of `total` are loaded. Waits from time to time until the other
+  // processes have loaded as much, so that a process that ended is noticed.
   absl::Status Loaded(int64_t done, int64_t total);
-  // All processes have opened: from here on waits have the group's limit, or kLoadLimits of it
-  // where steps read from disks, which are not equally fast.
+  // All processes have opened. From then on waits have the group's limit, or kLoadLimits times as
+  // long if steps read from disks, which are not equally fast.
   absl::Status Opened(bool from_disk);
 
-  // The leader. Whoever sends, and makes the exchanges that follow from it, holds the mutex.
+  // For the leader. A thread holds this mutex while it sends a message and makes the exchanges that
+  // follow from it.
   Mutex* sending() ABSL_LOCK_RETURNED(sending_) { return &sending_; }
   // Sent before the next message. Any thread.
   void AddBefore(absl::Span<const std::byte> message);
   absl::Status Send(absl::Span<const std::byte> message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(sending_);
 
-  // The others: the next message; it may be empty. *closed: the leader has closed, and there are no
-  // more.
+  // For the other processes: waits for the next message, which may be empty. *closed: the leader
+  // has closed, and no message follows.
   absl::StatusOr<std::vector<std::byte>> Receive(bool* closed);
 
  private:
@@ -108,7 +111,7 @@ class ProcessGroup final : public Communicator {
   static void* WatchMain(void* group);
   void Watch();
   void Ping();
-  // Fails, and ends what NCCL waits for, once it is time to.
+  // Fails the group and aborts NCCL if a limit has passed.
   void Look();
   void EndWaits(Nccl::Comm comm) ABSL_EXCLUSIVE_LOCKS_REQUIRED(looking_);
   void Progressed();
@@ -117,7 +120,7 @@ class ProcessGroup final : public Communicator {
   absl::Status Broadcast(int64_t bytes);
   absl::Status SendAll(absl::Span<const std::byte> message, bool closed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(sending_);
-  // A short exchange of all.
+  // A short exchange of all processes.
   absl::Status Meet();
   std::byte* staging() const { return memory_.data() + kTickBytes * kTicks; }
 

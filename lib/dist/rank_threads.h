@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads of an engine's ranks: one for each rank but the first, which runs on the thread of
-// whoever computes. They sleep between passes and end with the object.
+// The threads of an engine's ranks: one for each rank except the first, which runs on the calling
+// thread. They sleep between passes and end with the object.
 #pragma once
 
 #include <pthread.h>
@@ -19,7 +19,7 @@ namespace dsv4 {
 
 class RankThreads {
  public:
-  // OutOfHostMemory, naming `purpose`, where the system gives no thread.
+  // Errors: OutOfHostMemory, naming `purpose`, if the system gives no thread.
   static absl::StatusOr<std::unique_ptr<RankThreads>> Start(
       int ranks, absl::string_view purpose = "an engine's devices");
   ~RankThreads();
@@ -27,8 +27,8 @@ class RankThreads {
   RankThreads& operator=(const RankThreads&) = delete;
 
   int ranks() const { return static_cast<int>(workers_.size()); }
-  // Calls f(rank) for every rank at the same time, and returns when all have returned: the status
-  // of the lowest rank that failed. What f throws is a status, too. One thread at a time.
+  // Calls f(rank) for every rank at the same time. Returns when all have returned, with the status
+  // of the lowest rank that failed. An exception of f becomes a status. One thread at a time.
   absl::Status Run(absl::FunctionRef<absl::Status(int rank)> f);
 
  private:

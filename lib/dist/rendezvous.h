@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the threads of an engine's ranks meet: each says where its slice of an exchange lies, and
-// learns where the others' do. Rank threads make the same exchanges in the same order.
+// Synchronizes the threads of an engine's ranks: each publishes the address of its slice of an
+// exchange and waits for the addresses of the others. Ranks make the same exchanges in the same
+// order.
 #pragma once
 
 #include <array>
@@ -18,7 +19,7 @@ namespace dsv4 {
 
 class Rendezvous {
  public:
-  // `limit`: of one wait.
+  // `limit`: of each wait.
   Rendezvous(int ranks, std::chrono::milliseconds limit) : ranks_(ranks), limit_(limit) {}
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
@@ -26,19 +27,19 @@ class Rendezvous {
   int ranks() const { return ranks_; }
   std::chrono::milliseconds limit() const { return limit_; }
 
-  // The next exchange of `rank` has this slice.
+  // Publishes the slice of the next exchange of `rank`.
   absl::Status Post(int rank, const GatherParams& params);
-  // The slice of rank `of` in the exchange that `rank` posted last, once it is there. DeviceLost
-  // after Fail, and when it takes too long.
+  // Waits for the slice of rank `of` in the exchange that `rank` posted last. Errors: DeviceLost
+  // after Fail, or after the limit.
   absl::StatusOr<const std::byte*> Take(int rank, int of, const GatherParams& params);
 
-  // Ends all waits, for good. Any thread; the first reason stays.
+  // Ends all waits, for good. Any thread. The first reason is kept.
   void Fail(const absl::Status& reason);
   absl::Status Check() { return failed_.load() ? Failure() : absl::OkStatus(); }
 
  private:
-  // What a rank posted last in exchanges of one parity. Before it posts there again, every rank has
-  // posted the exchange between the two, and so has taken this one.
+  // The slice that a rank posted last in exchanges of one parity. When the rank posts there again,
+  // every rank has already posted the exchange in between, and has therefore read this slice.
   struct alignas(64) Slice {
     std::atomic<int64_t> number{0};
     const std::byte* data = nullptr;

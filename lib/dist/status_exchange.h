@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How all ranks come to know that something failed on one of them alone, where none has to end for
-// it. Used by the thread that makes the rank's exchanges.
+// Tells all ranks that an operation failed on one of them, for failures that the engine survives.
+// Used by the thread that makes the rank's exchanges.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@ class StatusExchange {
   // `memory`: of the device, of DeviceBytes; it outlives the exchange.
   StatusExchange(Device* device, std::byte* memory) : device_(device), memory_(memory) {}
 
-  // OK where all ranks came with OK, else the same status on all ranks: that of the lowest rank
-  // that failed, whose number the message has before it on other ranks; what is beyond a kilobyte
-  // of it is cut. Waits for the device. An exchange of another slice comes before the next call.
-  // Where nothing is exchanged, `own`. Errors: the communicator's.
+  // Returns OK if `own` is OK on all ranks. Otherwise returns the status of the lowest rank that
+  // failed, on all ranks. On the other ranks the message begins with that rank's number. It is cut
+  // after a kilobyte. Waits for the device. Without an exchange (ExchangePath::kNone) returns
+  // `own`. REQUIRES: another exchange between two calls. Errors: the communicator's.
   absl::Status Exchange(Communicator* communicator, const absl::Status& own) const;
 
  private:

@@ -12,8 +12,8 @@ namespace dsv4::grammar {
 
 inline constexpr size_t kMaxEbnfBytes = 1 << 20;
 
-// InvalidArgument names the line: not in the notation, a rule that is defined twice or not at all.
-// Rules that begin with themselves are found by ExpressionPool::Compile.
+// Errors: InvalidArgument, naming the line, for wrong syntax and for a rule that is defined twice
+// or not at all. ExpressionPool::Compile finds left recursion.
 absl::StatusOr<Expr> EbnfLanguage(ExpressionPool* pool, absl::string_view text);
 
 }  // namespace dsv4::grammar

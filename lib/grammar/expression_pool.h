@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Languages of byte strings as expressions, and their derivatives: the rest of a language after a
-// byte is again an expression, so an expression is the whole state of a match, one number. Equal
-// expressions are stored once, and derivatives are remembered. Union, intersection and complement
-// are exact, recursion is allowed. Front ends build expressions; what text they are about is
-// theirs.
+// Matches byte strings by derivatives of expressions (Brzozowski). An expression is a language of
+// byte strings. Its derivative by a byte is the expression for the rest of the string, so the state
+// of a match is one expression, a number. Equal expressions are stored once; derivatives are
+// cached. Union, intersection and complement are exact; recursion is allowed.
 //
-// Memory and time are bounded: see kMaxPoolBytes and kMaxWork. No function needs more than 64 KiB
-// of the stack.
+// Memory and time are bounded by kMaxPoolBytes and kMaxWork. No function needs more than 64 KiB of
+// the stack.
 #pragma once
 
 #include <bitset>
@@ -27,16 +26,17 @@ using ByteSet = std::bitset<256>;
 // A language: an index into its pool.
 using Expr = uint32_t;
 inline constexpr Expr kFail = 0;      // no string
-inline constexpr Expr kEmpty = 1;     // the empty string alone
+inline constexpr Expr kEmpty = 1;     // only the empty string
 inline constexpr Expr kAnything = 2;  // all strings
 
 inline constexpr uint32_t kUnbounded = ~uint32_t{0};
-// Expressions and remembered derivatives of one pool, in bytes.
+// Bytes of the expressions and cached derivatives of one pool.
 inline constexpr int64_t kMaxPoolBytes = int64_t{64} << 20;
-// Expressions looked at: while a grammar is compiled, and by one mask. About 50 ns each.
+// The most expressions visited to compile a grammar, and to compute a mask. About 50 ns each.
 inline constexpr int64_t kMaxWork = int64_t{20} << 20;
 
-// Members in any order, each named one at most once: `open` is left to the front end.
+// The members of an object in any order. Each named member occurs at most once. The front end adds
+// the opening brace.
 //   gap (close | member gap (separator gap member gap)* close)
 struct ObjectSpec {
   struct Member {
@@ -67,36 +67,36 @@ class ExpressionPool {
   void DefineRule(Expr rule, Expr body);
   Expr Object(ObjectSpec spec);
 
-  // Ends building: finds what matches nothing, and rejects what cannot be matched byte by byte.
-  // Errors: InvalidArgument for a rule that begins with itself and for a `root` that matches
-  // nothing; Unsupported for more than kMaxWork or kMaxPoolBytes, for nesting that is too deep, and
-  // where it cannot be decided whether an intersection matches anything.
+  // Ends building: finds expressions that match nothing, and checks that the grammar can be matched
+  // byte by byte. Errors: InvalidArgument for left recursion and for a `root` that matches nothing;
+  // Unsupported beyond kMaxWork or kMaxPoolBytes, for nesting that is too deep, and if the search
+  // for a text that matches an intersection takes too long.
   absl::Status Compile(Expr root);
 
-  // After Compile. The rest of `state` after `byte`; kFail exactly if no string of `state` begins
-  // with it.
+  // The derivative of `state` by `byte`; kFail exactly if no string of `state` begins with it.
+  // REQUIRES: Compile.
   Expr Next(Expr state, uint8_t byte);
   // Whether the empty string matches.
   bool Accepts(Expr state) const { return nodes_[state].nullable; }
 
-  // A state as `first` followed by `second`, where `first` ends with the first part that cannot be
-  // empty. False when the state is no such sequence.
+  // Splits a state into `first` followed by `second`. `first` ends with the first part that cannot
+  // be empty. False if the state is not such a sequence.
   bool Split(Expr state, Expr* first, Expr* second);
   // The parts of a union; empty for any other state.
   absl::Span<const Expr> Alternatives(Expr state) const;
-  // An expression with the same strings of up to `bytes` bytes, and the same starts of them; it is
-  // the same for more states.
+  // An expression with the same strings of up to `bytes` bytes and the same prefixes of them. More
+  // states share it.
   Expr Shortened(Expr state, uint32_t bytes);
 
-  // What is remembered is more than kMaxPoolBytes, or a bound on work or depth was hit: results
-  // since then are void, and the pool is to be thrown away.
+  // True if the pool exceeds kMaxPoolBytes, or a limit of work or depth was hit. Results since then
+  // are undefined, and the pool must not be used further.
   bool exhausted() const { return exhausted_; }
-  // The same for a pool whose work an exception cut short.
+  // Marks the pool as exhausted after an exception.
   void Abandon() { exhausted_ = true; }
-  // Starts the count of work anew; building and Compile have one of their own.
+  // Sets the limit of further work. Building and Compile have their own limit.
   void AllowWork(int64_t work = kMaxWork) { work_left_ = work; }
   int64_t work_left() const { return work_left_; }
-  // Counts work of a front end, too; false once the pool is exhausted.
+  // Counts work of a front end. False if the pool is exhausted.
   bool Spend(int64_t work = 1);
   int64_t bytes() const;
 

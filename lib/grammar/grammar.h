@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A grammar for the output of a model, and how far an output has come in it. Grammars are immutable
-// to their users, who may share one between threads; what they remember of states and masks is
-// guarded inside, and is bounded (kMaxPoolBytes, kMaxMaskBytes).
+// A grammar for the output of a model (Grammar), and the position of an output in it (Matcher).
+// Threads may share a grammar. Its caches of states and masks are guarded inside and bounded
+// (kMaxPoolBytes, kMaxMaskBytes).
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,18 @@
 
 namespace dsv4::grammar {
 
-// A vocabulary's tokens with text, as grammars see them.
+// The tokens of a vocabulary for grammars.
 struct Vocabulary {
   explicit Vocabulary(std::vector<std::string> token_bytes)
       : bytes(std::move(token_bytes)), trie(bytes) {}
   const std::vector<std::string> bytes;  // by id; empty: never chosen under a grammar
   const TokenTrie trie;
-  int32_t markup_token = -1;  // of tool calls; chosen in grammars of tools alone
+  int32_t markup_token = -1;  // the marker of tool calls; allowed only in grammars of tools
 };
 
 class Grammar {
  public:
-  // Each compiles one kind of grammar. `vocabulary` is shared by all of a tokenizer.
+  // Each function compiles one kind of grammar. All grammars of a tokenizer share its `vocabulary`.
   static absl::StatusOr<std::shared_ptr<const Grammar>> OfSchema(
       absl::string_view json, std::shared_ptr<const Vocabulary> vocabulary);
   static absl::StatusOr<std::shared_ptr<const Grammar>> OfRegex(
@@ -42,15 +42,16 @@ class Grammar {
       std::shared_ptr<const Vocabulary> vocabulary);
 
   const Vocabulary& vocabulary() const { return *vocabulary_; }
-  // What the grammar was made of, in a form that Restore reads.
+  // The grammar's source, in a form that Restore reads.
   const std::string& source() const { return source_; }
-  // Corrupt for a text that is no source; what Of... says of one that does not compile.
+  // Compiles a source() again. Errors: Corrupt if the text is not a source; those of the functions
+  // above.
   static absl::StatusOr<std::shared_ptr<const Grammar>> Restore(
       absl::string_view source, std::shared_ptr<const Vocabulary> vocabulary);
 
  private:
   friend class Matcher;
-  // States and masks found so far. When its pool is exhausted, another one takes its place.
+  // Cached states and masks. When its pool is exhausted, a new one replaces it.
   struct Memory {
     Memory(const ExpressionPool& base, const Vocabulary& vocabulary, bool markup)
         : pool(base), masks(&pool, vocabulary.trie, markup ? -1 : vocabulary.markup_token) {}
@@ -74,35 +75,34 @@ class Grammar {
   mutable std::shared_ptr<Memory> memory_ ABSL_GUARDED_BY(mutex_);
 };
 
-// One output in its grammar, token by token. Taking back and copying are cheap. One thread at a
-// time.
+// The position of one output in its grammar. Push, Pop and copies are cheap. One thread at a time.
 class Matcher {
  public:
-  // Where an output begins.
+  // The part of a turn with which an output begins.
   enum class Start { kContent, kReasoning };
 
-  // Starts anew; a null grammar allows everything.
+  // Starts an output. A null grammar allows everything.
   void Reset(std::shared_ptr<const Grammar> grammar, Start start);
   bool active() const { return grammar_ != nullptr; }
   const std::shared_ptr<const Grammar>& grammar() const { return grammar_; }
 
-  // The output grew by a token; `bytes` are empty for one that ends a turn. What the grammar does
-  // not allow is taken, too: then nothing may follow. Throws where there is no memory; nothing
-  // changes then.
+  // Adds a token to the output. `bytes`: its text, empty for a token that ends a turn. A token that
+  // the grammar forbids is added too; then no token may follow. Throws std::bad_alloc if memory
+  // runs out, and changes nothing.
   void Push(absl::string_view bytes);
   // As Push, for the token that ends the reasoning.
   void PushThinkEnd(absl::string_view bytes);
-  // Takes back the last push. REQUIRES: there is one.
+  // Undoes the last push. REQUIRES: there is one.
   void Pop();
 
-  // Whether the grammar says nothing of what follows: reasoning is free.
+  // Whether the grammar allows any token: in unconstrained reasoning.
   bool free() const;
   // Whether the output may end here: never in the reasoning.
   absl::StatusOr<bool> MayEnd();
   // Whether reasoning may end here.
   absl::StatusOr<bool> MayEndThinking();
-  // The tokens that may follow, of those with bytes; none once the output does not match. Null only
-  // where free(). Unsupported when one mask or output needs more than the bounds.
+  // The tokens with bytes that may follow; none if the output does not match. Null if free().
+  // Errors: Unsupported if a mask or an output exceeds the limits.
   absl::StatusOr<std::shared_ptr<const MaskBits>> Mask();
 
  private:
@@ -114,10 +114,10 @@ class Matcher {
   Expr state() const { return steps_.back().state; }
   void Add(absl::string_view bytes, Expr state, bool content);
   absl::StatusOr<bool> Accepts();
-  // Finds the states of all steps anew, in memory_.
+  // Computes the states of all steps again, in memory_.
   void Replay() ABSL_EXCLUSIVE_LOCKS_REQUIRED(memory_->mutex);
   Expr Advance(Expr state, absl::string_view bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(memory_->mutex);
-  // Calls fn() under the memory's lock, and once more in a fresh one if it exhausts the pool.
+  // Calls fn() under the memory's lock. If it exhausts the pool, calls it once more with a new one.
   template <class Fn>
   absl::Status WithMemory(Fn&& fn);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON Schema (draft 2020-12) as languages of JSON texts: those of the values that are valid. What
-// a keyword means is the specification's; json_schema.cc lists the keywords. Members come in any
-// order; named ones are not repeated.
+// Compiles JSON Schemas (draft 2020-12) to languages: the JSON texts of all valid values.
+// json_schema.cc lists the supported keywords. Members may be in any order; named ones are not
+// repeated.
 #pragma once
 
 #include <map>
@@ -18,35 +18,35 @@
 namespace dsv4::grammar {
 
 inline constexpr int64_t kMaxSchemaBytes = int64_t{1} << 20;
-// Arrays and objects within each other: 128 KiB of the stack are enough.
+// The deepest nesting of arrays and objects. It needs less than 128 KiB of the stack.
 inline constexpr int kMaxSchemaDepth = 60;
 
-// The JSON text of a schema or of tools, named `source` in messages. InvalidArgument: see
-// ParseJson.
+// Parses the JSON text of a schema or of tools. `source` names it in messages. Errors:
+// InvalidArgument where ParseJson returns Corrupt.
 absl::StatusOr<JsonValue> ParseSchema(absl::string_view json, absl::string_view source);
 
 // Spaces and tabs at the beginning of a line.
 inline constexpr uint32_t kMaxIndent = 80;
 
-// White space between two tokens of JSON: none, a space, or a line break and what indents the next
-// line. Where longer white space is allowed, models may never end it.
+// White space between two JSON tokens: none, a space, or a line break and the next line's indent.
+// Longer white space tempts models to continue it forever.
 Expr JsonSpace(ExpressionPool* pool);
 
 class SchemaCompiler {
  public:
-  // What of a schema's values a language holds.
+  // The part of a schema's values that a language has.
   enum class Part {
     kValues,      // JSON texts
-    kNonStrings,  // those of values other than strings
-    kStrings,     // the contents of strings, as `encoding` writes them
+    kNonStrings,  // JSON texts of values other than strings
+    kStrings,     // the contents of strings in `encoding`, without quotes
   };
 
-  // References are to places of `root`, which outlives the compiler. Messages name places of it by
-  // JSON pointer after `place`, as in "schema#/properties/a" for "schema#".
+  // `root` is the document of all references; it must outlive the compiler. Messages name a place
+  // as `place` and a JSON pointer, as in "schema#/properties/a" for `place` "schema#".
   SchemaCompiler(ExpressionPool* pool, const JsonValue& root, std::string place, bool in_markup);
 
-  // Of the schema at `pointer` of the root. Unsupported and InvalidArgument name the keyword, but
-  // where the pool is exhausted.
+  // Compiles the schema at `pointer` of the root. Errors: Unsupported and InvalidArgument, naming
+  // the keyword except if the pool is exhausted.
   absl::StatusOr<Expr> Language(const JsonValue& schema, const std::string& pointer, Part part,
                                 Encoding encoding);
 
@@ -57,7 +57,7 @@ class SchemaCompiler {
                    absl::string_view expected) const;
   absl::Status Located(const std::string& pointer, absl::string_view keyword,
                        const absl::Status& status) const;
-  // A key, as a pointer has it.
+  // A key, escaped for a JSON pointer.
   static std::string Escaped(absl::string_view key);
 
  private:
@@ -70,12 +70,12 @@ class SchemaCompiler {
   };
   using Members = std::vector<JsonMember>;
 
-  // A place for messages, on one line; of a long one the end.
+  // A place for messages, on one line. A long one is cut at its beginning.
   std::string Place(absl::string_view pointer) const;
   absl::StatusOr<Expr> Value(const JsonValue& schema, const std::string& pointer, View view);
-  // Value, of a schema that is an object, without a look at how deep it lies.
+  // Value of a schema that is an object, without a check of its depth.
   absl::StatusOr<Expr> ValueHere(const JsonValue& schema, const std::string& pointer, View view);
-  // The rule of a schema that Language compiles later.
+  // A rule for a schema that Language compiles later.
   Expr Later(const JsonValue& schema, std::string pointer, View view);
   absl::Status CheckKeywords(const Members& schema, const std::string& pointer) const;
   absl::StatusOr<Expr> Own(const JsonValue& schema, const std::string& pointer, View view);
@@ -103,7 +103,7 @@ class SchemaCompiler {
                                          absl::string_view keyword, View view);
   absl::StatusOr<uint32_t> Count(const JsonValue& schema, const std::string& pointer,
                                  absl::string_view keyword, uint32_t otherwise) const;
-  // All values, as `view` has them.
+  // The texts of all values in `view`.
   Expr Everything(View view);
   // The texts of `view` in which no number has an exponent and no key that the schema names is
   // repeated. Languages of schemas may lack other texts of valid values, and a complement must not
@@ -114,9 +114,9 @@ class SchemaCompiler {
   void FindAnchors(const JsonValue& value);
   // Whether two schemas have no value in common, as far as types and constant members tell.
   bool Disjoint(const JsonValue& left, const JsonValue& right) const;
-  // Whether both schemas allow strings alone, each its own.
+  // Whether both schemas allow only strings and have none in common.
   bool Apart(const JsonValue& a, const JsonValue& b) const;
-  // What a schema refers to, if it does; else itself.
+  // The schema that a reference refers to; for other schemas the schema itself.
   const JsonValue& Resolved(const JsonValue& schema) const;
   Expr Complement(Expr e, View view);
   absl::StatusOr<Expr> Exactly(const JsonValue& value, View view);
@@ -134,8 +134,8 @@ class SchemaCompiler {
   const Expr space_, char_;
   std::map<View, Expr> everything_, plain_;
   std::vector<std::string> names_;  // sorted, of all members that the schema names
-  // What was referred to, or lies deep in the schema, is compiled by Language, one after the other:
-  // chains of it may be longer than the stack is.
+  // Schemas to compile later: the targets of references, and schemas at kMaxDepth. Language
+  // compiles them one after another, because a chain of them could overflow the stack.
   struct Pending {
     const JsonValue* schema;
     std::string pointer;

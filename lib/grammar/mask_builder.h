@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tokens may follow in a state of a pool: a walk over the trie of tokens. Results are kept,
-// by state and by what a state begins with, so that states which differ in what comes after an end
-// (the brackets around a string, say) share the work.
+// Computes the tokens that may follow in a state of a pool, by a walk over the trie of tokens.
+// Results are cached by state and by the first part of a state. So states that differ only in what
+// follows (such as the brackets behind a string) share the work.
 #pragma once
 
 #include <cstdint>
@@ -16,34 +16,35 @@
 
 namespace dsv4::grammar {
 
-// Bytes of kept masks, and of kept parts of masks, each.
+// The most bytes of cached masks, and of cached first parts.
 inline constexpr int64_t kMaxMaskBytes = int64_t{32} << 20;
 
-// Tokens whose bytes a string of the state begins with: 32 a word, as lib/sampling has them.
+// The tokens whose bytes are a prefix of a string of the state: token t is bit t % 32 of word t
+// / 32.
 using MaskBits = std::vector<uint32_t>;
 
 class MaskBuilder {
  public:
-  // Both outlive the builder. No mask has the token `left_out`.
+  // The arguments must outlive the builder. No mask has the token `left_out`.
   MaskBuilder(ExpressionPool* pool, const TokenTrie& trie, int32_t left_out = -1)
       : pool_(pool), trie_(&trie), left_out_(left_out) {}
 
-  // Null when the pool is exhausted.
+  // Null if the pool is exhausted.
   std::shared_ptr<const MaskBits> MaskOf(Expr state);
 
  private:
-  // What begins a state, up to its first part that cannot be empty.
+  // The tokens of a state's beginning, up to its first part that cannot be empty.
   struct Head {
     MaskBits bits;
-    std::vector<int32_t> tokens;  // instead of bits where there are few
-    std::vector<uint32_t> exits;  // nodes of the trie where it is complete
+    std::vector<int32_t> tokens;  // in place of `bits` if they are few
+    std::vector<uint32_t> exits;  // nodes of the trie where the beginning is complete
     int64_t bytes() const {
       return static_cast<int64_t>(sizeof(Head) + (bits.size() + tokens.size() + exits.size()) * 4);
     }
   };
   void AddTo(Expr state, MaskBits* bits);
   const Head& HeadOf(Expr first);
-  // The nodes below `node` (all, if it is none), from `state` at it.
+  // Visits the nodes [begin, end) of the trie. `state`: the state at `depth`.
   template <class Visit>
   void Walk(Expr state, uint32_t begin, uint32_t end, uint32_t depth, Visit&& visit);
 

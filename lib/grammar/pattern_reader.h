@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the readers of EBNF and of regular expressions have in common.
+// The base of the readers of EBNF and of regular expressions.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class PatternReader {
   explicit PatternReader(absl::string_view text) : all_(text), rest_(text) {}
   ~PatternReader() = default;
 
-  // `what`, with the place that is read.
+  // The message `what` with the current place.
   virtual std::string Located(absl::string_view what) const = 0;
 
   absl::Status Bad(absl::string_view what) const;      // InvalidArgument

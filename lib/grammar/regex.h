@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regular expressions of ECMA-262 in Unicode mode, as JSON Schema uses them: the part of them that
-// is regular. Groups capture nothing, and lazy quantifiers match what greedy ones do.
+// The regular subset of ECMA-262's regular expressions in Unicode mode, as JSON Schema uses them.
+// Groups capture nothing. Lazy quantifiers match the same texts as greedy ones.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -14,12 +14,12 @@ inline constexpr size_t kMaxPatternBytes = 16 << 10;
 
 enum class Anchoring {
   kWhole,   // the whole text must match
-  kSearch,  // some part of it must, as far as ^ and $ do not say otherwise
+  kSearch,  // a part of the text must match; ^ and $ anchor it
 };
 
-// The texts that match `pattern`. Errors name the character, counted from 1. InvalidArgument: not a
-// pattern. Unsupported: look-around, back references, \b, \B, \p, and an anchor that is not at an
-// end of the pattern.
+// The texts that match `pattern`. Errors: InvalidArgument for wrong syntax, naming the byte (from
+// 1); Unsupported for look-around, back references, \b, \B, \p, and an anchor that is not at an end
+// of the pattern.
 absl::StatusOr<Expr> RegexLanguage(ExpressionPool* pool, absl::string_view pattern,
                                    Encoding encoding, Anchoring anchoring);
 

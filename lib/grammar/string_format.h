@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formats of strings that JSON Schema names, as regular expressions.
+// The string formats of JSON Schema, as regular expressions.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace dsv4::grammar {
 
-// The pattern of whole strings of the format; nullopt for one that is not supported.
+// The pattern that whole strings of the format match; nullopt if the format is not supported.
 std::optional<absl::string_view> PatternOfFormat(absl::string_view format);
 
 // "date, date-time, ...": for messages.

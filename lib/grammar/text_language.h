@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Characters and strings as languages of bytes, in each of the ways in which text is written.
+// Languages of characters and strings in each encoding of text.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace dsv4::grammar {
 
 inline constexpr uint32_t kMaxCodePoint = 0x10FFFF;
 
-// Code points as sorted ranges that do not touch. Surrogates are no characters: languages leave
-// them out.
+// A set of code points, as sorted ranges that do not touch. Languages leave out surrogates, which
+// are not characters.
 class CharSet {
  public:
   CharSet() = default;
@@ -44,7 +44,7 @@ Expr CharOf(ExpressionPool* pool, const CharSet& set, Encoding encoding);
 // `text`, which is UTF-8.
 Expr TextOf(ExpressionPool* pool, absl::string_view text, Encoding encoding);
 bool IsUtf8(absl::string_view text);
-// The next code point of `text`, which is UTF-8 and not empty, and is shortened by it.
+// Removes the first code point of *text and returns it. REQUIRES: *text is UTF-8 and not empty.
 uint32_t TakeCodePoint(absl::string_view* text);
 
 }  // namespace dsv4::grammar

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tokens of a vocabulary by their bytes, as a tree: a walk over it asks for each start of
-// tokens once.
+// The tokens of a vocabulary as a trie of their bytes. A walk visits each common prefix once.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +16,10 @@ class TokenTrie {
   // `bytes` [vocab] by id; tokens with empty bytes are left out.
   explicit TokenTrie(const std::vector<std::string>& bytes);
 
-  // Nodes in the order of a walk that goes down first; the root, which is no node, has depth 0.
+  // The nodes in depth-first order. The root has depth 0 and no node.
   struct Node {
-    uint32_t end = 0;     // the first node that is not below this one
-    uint32_t tokens = 0;  // of Tokens: the first one; the next node's is their end
+    uint32_t end = 0;     // the first node after this one's descendants
+    uint32_t tokens = 0;  // index of its first token; those of the next node follow
     uint16_t depth = 0;   // from 1
     uint8_t byte = 0;
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns that call tools in the family's markup (DSML), as languages: the names of tools that there
-// are, parameters by their schemas, the string attribute by the type of the value.
+// Languages of turns that call tools in the family's markup (DSML): the names of the given tools,
+// parameters that match their schemas, and the string attribute by the type of the value.
 #pragma once
 
 #include <string>
@@ -14,23 +14,23 @@ namespace dsv4::grammar {
 
 enum class ToolChoice {
   kNone,      // text without calls
-  kAuto,      // text, which calls may end
+  kAuto,      // text, optionally followed by calls
   kRequired,  // calls
 };
 
 struct ToolOptions {
   ToolChoice choice = ToolChoice::kAuto;
   std::string name{};  // the only tool that may be called; empty: any
-  bool strict = true;  // off: parameters are not held to the schemas, of any tool
+  bool strict = true;  // false: parameters need not match the schemas
 };
 
 struct ToolLanguage {
   Expr content;    // after the reasoning
-  Expr reasoning;  // without what parsers of texts take for its end
+  Expr reasoning;  // without texts that a parser takes for its end
 };
 
-// `tools` is an array of functions, or of objects with the key "function". A function is strict but
-// for "strict": false. InvalidArgument and Unsupported name the place, as in
+// `tools`: an array of functions, or of objects with the key "function". A function is strict
+// unless it has "strict": false. Errors: InvalidArgument and Unsupported, naming the place, as in
 // "tools#/0/function/parameters/...".
 absl::StatusOr<ToolLanguage> ToolCallLanguage(ExpressionPool* pool, const JsonValue& tools,
                                               const ToolOptions& options);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint folder's tensors: model.safetensors, or the shards named by
-// model.safetensors.index.json, memory-mapped read-only. It knows names, dtypes, shapes and bytes;
-// what a tensor means is lib/model's. Files are untrusted: every offset is checked before use.
+// model.safetensors.index.json, memory-mapped read-only. Knows names, dtypes, shapes and bytes;
+// lib/model knows the meaning of each tensor. Files are untrusted: every offset is checked before
+// use.
 #pragma once
 
 #include <cstdint>
@@ -29,19 +30,19 @@ class Checkpoint {
   // Whether `folder` holds model.safetensors or an index of shards.
   static bool LiesIn(const std::string& folder);
 
-  // Tensors that no file holds, whose data `memory` owns: for measurements at a model's sizes
-  // without its files. Views may overlap. Some may lie in `files`, anywhere.
+  // A checkpoint of tensors in memory, for measurements at a model's sizes without its files. Their
+  // data is in `memory` or in `files`. Tensors may overlap.
   static std::unique_ptr<Checkpoint> FromMemory(std::vector<TensorEntry> tensors,
                                                 std::vector<std::vector<uint8_t>> memory,
                                                 std::vector<MappedFile> files = {});
 
-  // The tensor of this runtime name (a `model.` prefix in the files is stripped); null when absent.
+  // The tensor with this name, or null. Names are without the prefix `model.` that files may have.
   const TensorEntry* Find(absl::string_view name) const;
 
-  // File that holds the tensor, for messages; "memory" where none does.
+  // The file that holds the tensor, for messages; "memory" if there is none.
   absl::string_view FileOf(const TensorEntry& entry) const;
 
-  // Where in its file a tensor's byte lies; no file where the bytes are in memory.
+  // Where in its file a tensor's byte lies. file -1: the bytes are in memory.
   struct Place {
     int32_t file = -1;
     int64_t offset = 0;

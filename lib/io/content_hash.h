@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A 128-bit hash of bytes (XXH3, by the xxHash library): tells different content apart and finds
-// damage. It is no defence against somebody who makes two contents with one hash.
+// damage. It does not protect against content that was made to have a given hash.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct ContentHash {
   bool operator==(const ContentHash&) const = default;
 };
 
-// Pieces may be cut anywhere: the hash is that of all of them, joined.
+// Hashes content that is added in pieces. The pieces may be cut anywhere.
 class ContentHasher {
  public:
   ContentHasher();

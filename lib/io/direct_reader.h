@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads pieces of files past the page cache (O_DIRECT), many at once by io_uring. Where the kernel
-// or the file system has no such thing, by pread, and through the page cache. Used by one thread at
-// a time.
+// Reads pieces of files past the page cache (O_DIRECT), many at once by io_uring. If the kernel has
+// no io_uring, reads by pread; if the file system has no O_DIRECT, through the page cache. Used by
+// one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,11 @@
 
 namespace dsv4 {
 
-// Bytes [offset, offset + bytes) of a file, which come to `memory`: at kReadAlignment, with
-// DirectReader::RoomFor(bytes) of room. Once it is read, its bytes begin at data().
+// Bytes [offset, offset + bytes) of a file, and the memory to read them to. `memory` is aligned to
+// kReadAlignment and has DirectReader::RoomFor(bytes) bytes. After the read, the bytes begin at
+// data().
 struct FilePiece {
-  int32_t file = 0;  // which of the reader's
+  int32_t file = 0;  // index in the paths of DirectReader::Open
   int64_t offset = 0, bytes = 0;
   std::byte* memory = nullptr;
   const std::byte* data() const;
@@ -27,23 +28,23 @@ struct FilePiece {
 class DirectReader {
  public:
   static constexpr int64_t kReadAlignment = 4096;
-  // At most this for a piece, wherever it begins.
+  // Bytes of memory for a piece of `bytes`, at any offset.
   static int64_t RoomFor(int64_t bytes);
 
   struct Options {
     bool plain = false;  // for verification: pread alone
   };
 
-  // Opens the files, and nothing else of them is read. Errors as MappedFile::Open's.
+  // Opens the files without reading them. Errors: those of MappedFile::Open.
   static absl::StatusOr<std::unique_ptr<DirectReader>> Open(const std::vector<std::string>& paths,
                                                             const Options& options);
   ~DirectReader();
   DirectReader(const DirectReader&) = delete;
   DirectReader& operator=(const DirectReader&) = delete;
 
-  // Reads all pieces; on return none of them is under way. From a failure of io_uring itself on,
-  // reads are by pread. Errors: IoError, with the file, the place and the system's reason; Corrupt
-  // for a file that ends before its piece does, as it has become shorter.
+  // Reads all pieces. On return no read is under way. After a failure of io_uring itself, all reads
+  // are by pread. Errors: IoError, with the file, the offset and the system's reason; Corrupt if a
+  // file has become shorter and ends before its piece.
   absl::Status Read(absl::Span<const FilePiece> pieces);
 
   bool uses_ring() const { return ring_ != nullptr; }
@@ -54,7 +55,7 @@ class DirectReader {
     std::string path;
     int fd = -1;
   };
-  // What is left to read of a piece, in aligned bytes of its file.
+  // The part of a piece that is left to read, in aligned bytes of its file.
   struct Rest {
     const FilePiece* piece;
     int64_t begin, end, needed;  // it suffices to read up to `needed`
@@ -62,7 +63,7 @@ class DirectReader {
   };
 
   DirectReader() = default;
-  // What a read of the rest that gave `result` (bytes, or the negative errno) leaves to do.
+  // Updates *rest after a read that returned `result` (bytes, or the negative errno).
   absl::Status Advance(int64_t result, Rest* rest) const;
   absl::Status ReadPlainly();
   absl::Status ReadByRing();
@@ -72,7 +73,7 @@ class DirectReader {
   std::vector<File> files_;
   std::unique_ptr<Ring> ring_;
   std::vector<Rest> rests_;    // of the current pieces
-  std::vector<size_t> ready_;  // those that the ring is to have next, the first last
+  std::vector<size_t> ready_;  // the rests to submit to the ring next, in reverse order
 };
 
 }  // namespace dsv4

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Git LFS: a clone made without it has a few lines of text in the place of each large file.
+// Git LFS: a clone made without it has a small text file in place of each large file.
 #pragma once
 
 #include "absl/strings/match.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A JSON document as an owning tree, for documents whose key order and number text matter or whose
-// keys are not known in advance. It knows JSON only; what a key means is the reader's. Documents
-// are untrusted.
+// A JSON document as an owning tree. For documents whose key order and number text matter, or whose
+// keys are not known in advance. Documents are untrusted.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,7 @@ namespace dsv4 {
 
 struct JsonMember;
 
-// One value. What accessors return points into the value and lives as long as it is unchanged.
+// One value. Accessors return views into the value, which live until it changes.
 class JsonValue {
  public:
   // In the order of the alternatives of data_.
@@ -26,15 +25,14 @@ class JsonValue {
 
   JsonValue() = default;  // null
 
-  // However deep the nesting, copies and destruction need no more of the thread's stack than for a
-  // flat value.
+  // Copies and destruction need the same small stack for any depth of nesting.
   JsonValue(const JsonValue& other);
   JsonValue(JsonValue&&) noexcept = default;
   JsonValue& operator=(JsonValue other) noexcept;
   ~JsonValue();
 
-  // REQUIRES: UTF-8; a number's text is one of JSON, object keys are unique. Readers of a dialect
-  // state where theirs are not.
+  // REQUIRES: UTF-8; a number's text is a JSON number, object keys are unique. Readers of a dialect
+  // document their exceptions.
   static JsonValue FromBool(bool value);
   static JsonValue FromNumberText(std::string text);
   static JsonValue FromString(std::string text);
@@ -78,8 +76,8 @@ struct JsonMember {
   JsonValue value;
 };
 
-// Takes a number by the grammar of RFC 8259 off the front of *text. False when none is there, and
-// *text is then of no more use.
+// Removes a number (RFC 8259) from the front of *text. Returns false if there is none; *text is
+// then undefined.
 bool TakeJsonNumber(absl::string_view* text);
 
 // Deepest nesting of arrays and objects, at about 1.5 KiB of the stack each.

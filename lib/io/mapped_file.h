@@ -22,8 +22,7 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
 
-  // While `random` holds, a page that is touched is read alone, not with those around it. Advice:
-  // it may come to nothing.
+  // random: a page that is touched is read without its neighbours. The system may ignore this.
   void AdviseRandomAccess(bool random) const;
 
   absl::Span<const uint8_t> bytes() const { return {data_, static_cast<size_t>(size_)}; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the system should do with the pages of mapped files. All of it is advice: where the system
-// ignores it, reads are slower or other memory is reclaimed first, and nothing else changes.
+// Advice to the system about pages of mapped files. If the system ignores it, reads are slower or
+// other memory is reclaimed first; nothing else changes.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that is written as a whole and appears at its path only when it is complete and on disk:
-// whoever opens the path sees the old file or the new one, whatever happens in between.
+// A file that appears at its path only when it is complete and on disk. A process that opens the
+// path sees the old file or the whole new one, even after a crash.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +13,26 @@ namespace dsv4 {
 
 class ReplacedFile {
  public:
-  // A new file of `bytes` > 0 bytes next to `path` (or what a symbolic link there points to), named
-  // PATH.XXXXXX.tmp, readable by its owner only. Its space on disk is taken at once. Errors:
-  // NotFound for a missing folder, InvalidArgument for a path at which there is no regular file but
-  // something else, IoError with the system's reason.
+  // Creates the file PATH.XXXXXX.tmp of `bytes` > 0 bytes, readable by its owner only, and
+  // allocates its space on disk. If `path` is a symbolic link, PATH is its target. Errors: NotFound
+  // for a missing folder, InvalidArgument if `path` exists and is not a regular file, IoError with
+  // the system's reason.
   static absl::StatusOr<ReplacedFile> Create(const std::string& path, int64_t bytes);
 
   ReplacedFile(ReplacedFile&& other) noexcept;
   ReplacedFile& operator=(ReplacedFile&&) = delete;
-  // Without Commit, nothing is left of the new file.
+  // Removes the new file unless Commit succeeded.
   ~ReplacedFile();
 
   // The content, mapped; zeros at first.
   absl::Span<uint8_t> bytes() { return {data_, static_cast<size_t>(size_)}; }
 
-  // Writes the bytes [begin, end) of the content to the disk before Commit, for progress to be
-  // told. `begin` is a multiple of the page size.
+  // Writes the bytes [begin, end) of the content to the disk before Commit, so that the caller can
+  // report progress. `begin` is a multiple of the page size.
   absl::Status Flush(int64_t begin, int64_t end);
 
-  // Writes the content to disk and moves it to `path`, over what was there. Called once; on an
-  // error the old file is as it was.
+  // Writes the content to disk and moves it to `path`. Called once. After an error the old file is
+  // unchanged.
   absl::Status Commit();
 
  private:

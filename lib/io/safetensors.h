@@ -17,7 +17,7 @@ namespace dsv4 {
 struct TensorEntry {
   std::string name;
   DType dtype = DType::kF32;
-  std::string other_dtype;  // of DType::kOther: the file's word for it
+  std::string other_dtype;  // of DType::kOther: its name in the file
   std::vector<int64_t> shape;
   const uint8_t* data = nullptr;  // in the mapped file; may be unaligned for dtype
   int64_t bytes = 0;

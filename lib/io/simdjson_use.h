@@ -8,14 +8,13 @@
 
 namespace dsv4 {
 
-// Has simdjson take the best instructions that this processor has, unless the program has chosen
-// already (its choice is one for the whole process). Left to itself it asks the environment the
-// first time it parses, which a library inside somebody's program must not do. Before anything is
-// parsed. Any thread, cheap.
+// Makes simdjson use the best instructions of this processor, unless the host program has chosen
+// already (the choice is global to the process). Otherwise simdjson would read the environment when
+// it first parses, which this library must not do. Called before each parse; cheap. Any thread.
 void ChooseJsonInstructions();
 
-// The root of the document `text`, which lives as long as `parser` holds it. Corrupt for what is
-// not JSON ("`what` not valid JSON: ..."), OutOfHostMemory where the parser gets none.
+// The root of the document `text`. Lives until `parser` is used again or destroyed. Errors: Corrupt
+// for invalid JSON ("`what` not valid JSON: ..."), OutOfHostMemory.
 absl::StatusOr<simdjson::dom::element> ParseDom(simdjson::dom::parser& parser,
                                                 absl::string_view text, absl::string_view what);
 

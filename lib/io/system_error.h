@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a failed system call on a file becomes.
+// Converts failed system calls on files to statuses.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace dsv4 {
 
-// `error` is the call's errno. NotFound when it says that the file does not exist, OutOfHostMemory
-// when the system has no memory for the call, else IoError "PATH: cannot ACTION: REASON".
+// `error`: the call's errno. Returns NotFound if the file does not exist, OutOfHostMemory if the
+// system has no memory for the call, otherwise IoError "PATH: cannot ACTION: REASON".
 absl::Status SystemError(const std::string& path, absl::string_view action, int error);
 
 }  // namespace dsv4

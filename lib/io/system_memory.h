@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the machine has left of its memory.
+// The machine's free memory.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace dsv4 {
 
-// Bytes that this process can take without other memory being swapped out: what the system counts
-// as available, or less where a control group limits it. None where the system does not say.
-// `root`: of the file system, another one for tests.
+// Bytes that this process can allocate without swapping: the system's available memory, or less if
+// a control group limits it. nullopt if the system does not report it. `root`: the root of the file
+// system; tests give another one.
 std::optional<int64_t> AvailableMemory(const std::string& root = "");
 
 }  // namespace dsv4

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reference counts of a fixed number of block ids. The pool knows which references are the prefix
-// cache's, and nothing of the memory of the blocks. Guarded by the mutex of the cache that owns it.
+// Reference counts of a fixed number of block ids. The pool distinguishes references of the prefix
+// cache from those of sequences. It does not know the blocks' memory. Guarded by the mutex of the
+// cache that owns it.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +17,17 @@ class BlockPool {
   // `what` names the blocks in messages, e.g. "window".
   BlockPool(const char* what, int32_t blocks);
 
-  // A free block, with one reference of a sequence; last released first. REQUIRES: one is free.
+  // Takes the free block that was released last, with one reference of a sequence. REQUIRES: a
+  // block is free.
   int32_t Take();
   // REQUIRES: the block is held.
   void Add(int32_t block, Holder holder = Holder::kSequence);
-  // Gives one reference of `holder` back; the block is free when none is left.
+  // Drops one reference of `holder`. Without references the block is free.
   void Release(int32_t block, Holder holder = Holder::kSequence);
 
-  // More than one reference: its bytes must not change.
+  // True if the block has more than one reference. Its bytes must not change then.
   bool shared(int32_t block) const { return references_[block].all > 1; }
-  // Held by the prefix cache alone.
+  // True if only the prefix cache has references.
   bool only_cached(int32_t block) const {
     return references_[block].all > 0 && references_[block].all == references_[block].cached;
   }

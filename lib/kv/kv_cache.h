@@ -24,7 +24,7 @@ class KvSequence;
 
 struct KvCacheShape {
   std::vector<int32_t> compress_ratios;         // one per layer, MTP layers last
-  int32_t mtp_layers = 0;                       // of them; slot 0 of their windows has no row
+  int32_t mtp_layers = 0;                       // the last of them; their slot 0 has no row
   RowFormat row_format = RowFormat::kBf16;      // of window and compressed rows
   RowFormat key_format = RowFormat::kIndexFp4;  // of index keys
   int64_t streams_bytes = 0;   // residual streams of one row, kept in every state slot; 0: none
@@ -33,7 +33,7 @@ struct KvCacheShape {
   int32_t max_sequences = 0;
   int32_t max_step_tokens = 0;   // of one sequence in one step
   int32_t max_draft_tokens = 0;  // a verify step has one row more
-  int32_t max_draft_slots = 0;   // that a draft takes behind a step's rows, if more than those
+  int32_t max_draft_slots = 0;   // slots behind a step's rows for drafts, if more than the rows
 };
 
 // One layer's place in the cache.
@@ -65,10 +65,10 @@ struct KvPlan {
   int64_t host_bytes = 0;  // tables of the prefix cache, in host memory
 };
 
-// InvalidArgument when the shape needs 2^31 blocks of a kind.
+// Errors: InvalidArgument if the shape needs 2^31 blocks of a kind.
 absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape);
 
-// An image's blocks (kv_image.cc), as a sequence has them.
+// The blocks of an image (kv_image.cc), in the order of a sequence.
 struct ImageBlocks {
   int64_t length = 0;                    // tokens
   absl::Span<const int32_t> windows;     // entry p / 64, up to the last block
@@ -118,7 +118,7 @@ class KvCache {
   const KvPlan& plan() const { return plan_; }
   const KvCacheBytes& bytes() const { return plan_.bytes; }  // on one device
   int ranks() const { return static_cast<int>(memories_.size()); }
-  // What follows is a rank's, the first one's unless said otherwise.
+  // The functions below are about one rank: `rank`, by default the first.
   absl::Span<const LayerCache> layers(int rank = 0) const { return memory(rank).layers; }
   const LayerCache& layer(int64_t layer, int rank = 0) const {
     return memory(rank).layers[static_cast<size_t>(layer)];
@@ -149,7 +149,7 @@ class KvCache {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Drops one spare restore point of a sequence. False if there is none.
   bool DropSparePoint() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The memory's device, for what moves in and out of images.
+  // The memory's device, for the transfers of images.
   Device& device(int rank = 0) const { return *memory(rank).device; }
   // Copies all layers' rows of a block. A copy fails only if the device is lost, which the next
   // step reports.
@@ -166,12 +166,12 @@ class KvCache {
   void FreeMemory();
   // Errors: those of Device::Allocate; what was allocated is freed. REQUIRES: FreeMemory.
   absl::Status AllocateMemory();
-  // What ReadHeld gave, on all ranks. DeviceLost.
+  // Writes the bytes of ReadHeld on all ranks. Errors: DeviceLost.
   absl::Status WriteHeld(const HeldBlocks& held, absl::Span<const std::byte> from);
-  // Told of every write to the cache; may be null.
+  // Sets the receiver of every write to the cache; may be null.
   KvWrites* writes() const { return writes_; }
   void set_writes(KvWrites* writes) { writes_ = writes; }
-  // A sequence is known from its opening to its closing; OutOfBlocks beyond max_sequences.
+  // Registers a sequence while it is open. Errors: OutOfBlocks beyond max_sequences.
   absl::Status OpenSequence(KvSequence* sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MoveSequence(const KvSequence* from, KvSequence* to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CloseSequence(const KvSequence* sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

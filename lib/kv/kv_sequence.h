@@ -25,13 +25,13 @@
 
 namespace dsv4 {
 
-// Why a sync reuses no more tokens than it does.
+// Why a sync does not reuse more tokens.
 enum class ReuseLimit : int32_t {
   kNone,             // every token is reused
   kLastToken,        // the rest must be computed again, for its logits (max_tokens)
   kTokensDiffer,     // the sequence's own tokens differ from the position on
-  kNoRestorePoint,   // rows are there up to the position, but no state to resume from there
-  kNotCached,        // what follows the position was never seen, or has been evicted
+  kNoRestorePoint,   // there are rows up to the position, but no compressor state
+  kNotCached,        // the tokens that follow were never computed, or are evicted
   kIncompleteBlock,  // fewer than 256 tokens follow: only whole blocks are cached
 };
 
@@ -51,8 +51,8 @@ class KvSequence {
   static constexpr int32_t kMostTurnEnds = 1024;  // up to this
   static constexpr int32_t kShortStepRows = 8;    // steps of so few rows can be undone row by row
 
-  // An empty sequence. OutOfBlocks when max_sequences are open. `cache` must outlive it. Sequences
-  // share prefixes with those of the same salt alone.
+  // Opens an empty sequence. `cache` must outlive it. Sequences share prefixes only with sequences
+  // of the same salt. Errors: OutOfBlocks if max_sequences are open.
   static absl::StatusOr<KvSequence> Open(KvCache* cache, uint64_t salt = 0);
 
   KvSequence(KvSequence&& other) noexcept;
@@ -65,20 +65,21 @@ class KvSequence {
   // computed them; undefined at length() 0.
   int32_t state_slot() const { return state_; }
 
-  // Blocks and state slots for `rows` rows from length() on, and for MTP slots below
-  // length() + rows + draft_slots. States are written after every row (`per_row_states`, at most
-  // max_draft_tokens + 1 rows), else after the last and at the block boundaries that become restore
-  // points. Replaces a reservation that was not committed. Errors, which leave the sequence
-  // unchanged: ContextFull past the context (including MTP slots), InvalidArgument past the step's
-  // limits, OutOfBlocks.
+  // Reserves blocks and state slots for `rows` rows from length() on, and for MTP slots below
+  // length() + rows + draft_slots.
+  // - per_row_states: states are written after every row, of at most max_draft_tokens + 1 rows.
+  //   Otherwise after the last row and at the block boundaries that become restore points.
+  // - Replaces a reservation that was not committed.
+  // Errors, which leave the sequence unchanged: ContextFull past the context (including MTP slots),
+  // InvalidArgument past the step's limits, OutOfBlocks.
   absl::Status Reserve(int64_t rows, int64_t draft_slots = 0, bool per_row_states = false);
   // The step's view: the reserved rows, whose first is row `first_row` of the step. Valid until the
   // next Reserve, Commit or Rewind. REQUIRES: Reserve.
   SequenceRows Rows(int32_t first_row) const;
-  // The view of an MTP pass over slots [first_slot, first_slot + rows). REQUIRES: they lie in what
-  // the last Reserve covers, at or after the length() it was called at.
+  // The view of an MTP pass over slots [first_slot, first_slot + rows). REQUIRES: the last Reserve
+  // covered these slots, and they are not before the length() at that time.
   SequenceRows MtpRows(int32_t first_row, int32_t rows, int64_t first_slot) const;
-  // The view of a block of `rows` rows from `first_position` on, behind all of the sequence's own.
+  // The view of a draft block of `rows` rows from `first_position` on, behind the sequence's rows.
   // REQUIRES: as MtpRows.
   SequenceRows BlockRows(int32_t first_row, int32_t rows, int64_t first_position) const;
   // Makes the first `rows` reserved rows a part of the sequence and drops the others. 0 abandons
@@ -89,8 +90,8 @@ class KvSequence {
   // `timeline`: the sequence's tokens from its start; blocks of tokens not given are not published.
   void Publish(absl::Span<const int32_t> timeline, int64_t prompt_tokens);
 
-  // Makes length() a restore point. The last kTurnEnds of these stay, earlier ones (of the last
-  // kMostTurnEnds) until the cache has another use for their blocks. Between Publish and the next
+  // Makes length() a restore point. The last kTurnEnds of these points stay. Earlier ones, at most
+  // kMostTurnEnds, stay until the cache needs their blocks. Called between Publish and the next
   // Reserve.
   void MarkTurnEnd();
   // Goes back to the last position <= `tokens` that can be restored, and returns it: length(), a
@@ -102,26 +103,27 @@ class KvSequence {
   // tokens.size().
   PrefixReuse AdoptPrefix(absl::Span<const int32_t> tokens, int64_t common_tokens,
                           int64_t max_tokens);
-  // A sequence with the same rows and restore points, which shares all blocks. OutOfBlocks when
-  // max_sequences are open.
+  // Opens a sequence with the same rows and restore points. It shares all blocks. Errors:
+  // OutOfBlocks if max_sequences are open.
   absl::StatusOr<KvSequence> Fork();
 
   // The last position <= `tokens` at which an image can be written: length() or a row of the last
   // short step. length() where there is none.
   int64_t ImagePosition(int64_t tokens) const;
-  // The rows in reach, index keys, states and streams at `length` as bytes, for this cache's shape.
+  // The visible rows, index keys, states and streams at `length` as bytes, for this cache's shape.
   int64_t ImageBytes(int64_t length) const;
   int64_t ImageBytes() const { return ImageBytes(length_); }
   // REQUIRES: ImagePosition(length) == length; ImageBytes(length) long. DeviceLost.
   absl::Status WriteImage(int64_t length, absl::Span<std::byte> image) const;
   absl::Status WriteImage(absl::Span<std::byte> image) const { return WriteImage(length_, image); }
-  // Replaces the sequence with the image's. Errors that leave the sequence unchanged: Corrupt (the
-  // length does not fit), ContextFull, OutOfBlocks, OutOfHostMemory. Also DeviceLost. The image's
-  // rows cannot be verified, so nothing is published to the prefix cache until the sequence is
-  // rewound to 0 or adopts a prefix.
+  // Replaces the sequence by the image. The image's rows cannot be verified, so nothing is
+  // published to the prefix cache until the sequence is rewound to 0 or adopts a prefix. Errors:
+  // DeviceLost; these leave the sequence unchanged: Corrupt (the length does not fit), ContextFull,
+  // OutOfBlocks, OutOfHostMemory.
   absl::Status ReadImage(int64_t length, absl::Span<const std::byte> image);
 
-  // Of the blocks in its tables and its state, shared ones included; restore points not.
+  // Bytes of the blocks in its tables and of its state, including shared ones, without restore
+  // points.
   int64_t held_bytes() const;
 
  private:
@@ -142,12 +144,13 @@ class KvSequence {
   // Moves while the lock holds the cache's mutex.
   KvSequence(const MutexLock& lock, KvSequence& other) noexcept;
 
-  // Becomes a fork, in the same cache; OutOfBlocks, and then it holds nothing.
+  // Becomes a fork of a sequence of the same cache. After OutOfBlocks it holds nothing.
   absl::Status CopyTo(KvSequence* copy);
 
   friend class KvCache;
 
-  // Turn ends beyond the promised ones, and the loss of the oldest. REQUIRES for it: there is one.
+  // The number of turn ends beyond the promised ones. DropSparePoint drops the oldest; REQUIRES:
+  // there is one.
   int32_t spare_points() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   void DropSparePoint() ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   int64_t RestorablePosition(int64_t tokens) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
@@ -170,7 +173,7 @@ class KvSequence {
   void ReleaseStateWrites() ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   void ReleaseWindowBlocksBefore(int64_t entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   void ReleaseCompressedKvBlocksFrom(int64_t entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
-  // OutOfBlocks unless a Reset leaves room for as many blocks and a state.
+  // OutOfBlocks if there is no room for so many blocks and a state, even after Reset.
   absl::Status CheckRoomAfterReset(int32_t windows, int32_t compressed) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   void SetState(int32_t state)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tokens the cache has rows for: a trie whose nodes stand for 256 complete tokens after those
-// of their parent, each with its compressed KV block and, while it has one, a snapshot to resume
-// from. Lookups compare tokens; a hash only finds candidates. Fixed arrays: nothing is allocated
-// after construction. Guarded by the mutex of the cache that owns it.
+// A trie of the token sequences that have rows in the cache. A node stands for the 256 tokens after
+// its parent's. It has a compressed KV block and may have a snapshot to resume from. Lookups
+// compare tokens; a hash only finds candidates. Fixed arrays: nothing is allocated after
+// construction. Guarded by the mutex of the cache that owns it.
 #pragma once
 
 #include <cstddef>
@@ -28,17 +28,17 @@ class PrefixCache {
   static constexpr Node kRoot = -1;  // the parent of first nodes, of every salt
   static constexpr Node kNone = -2;
 
-  // Memory of a prefix cache over so many compressed KV blocks.
+  // Bytes of a prefix cache over so many compressed KV blocks.
   static int64_t HostBytes(int32_t compressed_kv_blocks);
 
   // One node for each compressed KV block at most. The pools must outlive it.
   PrefixCache(BlockPool* windows, BlockPool* compressed, BlockPool* states);
 
   // The child of `parent` with these 256 tokens, or kNone. Salts separate callers who must not see
-  // each other's prefixes; a node has its parent's.
+  // each other's prefixes. A node has the salt of its parent.
   Node Find(Node parent, uint64_t salt, const int32_t* tokens) const;
-  // Adds that child, with a reference to its compressed KV block. kNone when there is no node left.
-  // REQUIRES: Find gave kNone; no other node has the block.
+  // Adds such a child, with a reference to its compressed KV block. kNone if no node is free.
+  // REQUIRES: Find returned kNone; no other node has the block.
   Node Insert(Node parent, uint64_t salt, const int32_t* tokens, int32_t compressed_kv_block);
 
   Node parent(Node node) const { return nodes_[node].parent; }
@@ -46,17 +46,16 @@ class PrefixCache {
   const Snapshot& snapshot(Node node) const { return nodes_[node].snapshot; }
   // Gives the node a snapshot, with references to its blocks. REQUIRES: it has none.
   void SetSnapshot(Node node, const Snapshot& snapshot);
-  // The node and all before it are of a prompt.
+  // Marks the node and its ancestors as a prompt.
   void MarkPrompt(Node node);
-  // Counts the node and all before it as used now.
+  // Marks the node and its ancestors as used now.
   void Touch(Node node);
 
-  // Evict what only the cache holds: generated text before prompts, then the least recently used.
-  // False when there is nothing to evict.
+  // Evict blocks that only the prefix cache holds: generated text before prompts, then the least
+  // recently used. False if there is nothing to evict.
   bool EvictLeaf();  // a node without children, for its compressed KV block
-  // A snapshot, for the blocks of it that `pool` owns, the state pool or the window pool; thins out
-  // long texts before it takes their ends and branches.
-  // With `prompts` false, only of generated text.
+  // A snapshot, to free its blocks of `pool` (the state pool or the window pool). Snapshots inside
+  // long texts go before those at ends and branches. prompts false: only of generated text.
   bool EvictSnapshot(const BlockPool& pool, bool prompts = true);
   // Removes the node of a compressed KV block if it has no children; false otherwise.
   bool Forget(int32_t compressed_kv_block);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which window rows the next token sees.
+// The window rows that a token sees.
 #pragma once
 
 #include <algorithm>

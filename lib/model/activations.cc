@@ -9,7 +9,7 @@
 namespace dsv4 {
 
 int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, const Shards& shards,
-                        int rank, bool turns, DType act, int64_t workspace_bytes,
+                        int rank, bool waves, DType act, int64_t workspace_bytes,
                         int64_t side_bytes, std::byte* memory, Activations* out) {
   int64_t end = 0;
   const auto place = [&](auto*& pointer, int64_t rows, int64_t width, DType dtype) {
@@ -50,8 +50,8 @@ int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, con
   place(out->y, t, d, act);
   place(out->experts, t, config.num_experts_per_tok, DType::kI32);
   place(out->expert_weights, t, config.num_experts_per_tok, DType::kF32);
-  if (turns) {
-    place(out->turn_experts, t, config.num_experts_per_tok, DType::kI32);
+  if (waves) {
+    place(out->wave_experts, t, config.num_experts_per_tok, DType::kI32);
     place(out->expert_outputs, t * (config.num_experts_per_tok + 1), shards.hidden[rank].size(),
           act);
   }

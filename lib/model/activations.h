@@ -48,9 +48,9 @@ struct Activations {
   void* y = nullptr;                // [T, D] act: a sub-layer's output
   int32_t* experts = nullptr;       // [T, K]
   float* expert_weights = nullptr;  // [T, K]
-  // If experts are computed in turns: the experts of a turn, [T, K], and the outputs of all turns,
+  // If experts are computed in waves: the experts of a wave, [T, K], and the outputs of all waves,
   // [T (K + 1), own D] act.
-  int32_t* turn_experts = nullptr;
+  int32_t* wave_experts = nullptr;
   void* expert_outputs = nullptr;
   void* head = nullptr;     // [R, D] act
   float* logits = nullptr;  // [R, vocab]
@@ -69,7 +69,7 @@ struct Activations {
 // Bytes of all buffers of a rank, with the given bytes for the operators' workspaces. Unless
 // `memory` is null, points *out into it (64-byte aligned parts).
 int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, const Shards& shards,
-                        int rank, bool turns, DType act, int64_t workspace_bytes,
+                        int rank, bool waves, DType act, int64_t workspace_bytes,
                         int64_t side_bytes, std::byte* memory, Activations* out);
 
 }  // namespace dsv4

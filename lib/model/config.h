@@ -94,7 +94,7 @@ struct GenerationConfig {
   double repetition_penalty = 1.0;
   int64_t max_new_tokens = 0;            // 0 = no limit
   std::vector<int32_t> eos_token_ids;    // from eos_token_id, a number or a list; may be empty
-  std::vector<std::string> unused_keys;  // settings of the file that nothing here follows
+  std::vector<std::string> unused_keys;  // settings of the file that the library ignores
 };
 
 absl::StatusOr<GenerationConfig> ParseGenerationConfig(absl::string_view json,

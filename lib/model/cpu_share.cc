@@ -138,7 +138,7 @@ ExpertFfnParams CpuShare::Params(int32_t block, int32_t rows) const {
           .weights = pair_weights_.data(),
           .limit = static_cast<float>(config.swiglu_limit),
           .x = inputs_.data(),
-          .turn = ExpertTurn::kNext,
+          .wave = ExpertWave::kNext,
           .outputs = outputs_.data()};
 }
 

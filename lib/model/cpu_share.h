@@ -3,7 +3,7 @@
 // each block while a device computes the others.
 //
 // A pass waits after each gate until the host has read the chosen experts and their inputs. The
-// device computes its experts as a first turn (ExpertTurn). The CPU's outputs are then copied to
+// device computes its experts as a first wave (ExpertWave). The CPU's outputs are then copied to
 // the device, which sums them up in the order of each row's experts. Experts on disk are read and
 // computed while the CPU computes.
 //

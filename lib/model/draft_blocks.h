@@ -26,7 +26,7 @@ class DraftBlocks {
     const Shards* shards = nullptr;
     int rank = 0;
   };
-  // Those of the weights' drafter.
+  // Creates the blocks of the weights' drafter.
   static std::unique_ptr<DraftBlocks> Of(const Parts& parts);
   virtual ~DraftBlocks() = default;
 

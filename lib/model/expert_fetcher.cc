@@ -15,9 +15,9 @@
 namespace dsv4 {
 namespace {
 
-// Experts of a turn: enough concurrent reads to keep a disk busy. While one half of the stage is
+// Experts of a wave: enough concurrent reads to keep a disk busy. While one half of the stage is
 // read into, the device copies from the other.
-constexpr size_t kTurnExperts = 4;
+constexpr size_t kWaveExperts = 4;
 constexpr int kHalves = 2;
 static_assert(kHalves <= Device::kMarks);
 
@@ -38,7 +38,7 @@ void ExpertFetcher::StagePlan::Add(int matrix, const ExpertMatrix& stored, Exper
 
 ExpertFetcher::StageBytes ExpertFetcher::StagePlan::bytes() const {
   const int64_t expert = room_[0] + room_[1] + room_[2];
-  return {.host = kHalves * static_cast<int64_t>(kTurnExperts) * expert,
+  return {.host = kHalves * static_cast<int64_t>(kWaveExperts) * expert,
           .device = {.data_bytes = data_, .scale_bytes = scale_}};
 }
 
@@ -110,13 +110,13 @@ bool ExpertFetcher::Look(int32_t block) {
         break;
     }
   }
-  SetTurn(kInSlot, kInSlot + 1);
+  SetWave(kInSlot, kInSlot + 1);
   return missing_.empty();
 }
 
-void ExpertFetcher::SetTurn(int64_t begin, int64_t end) {
-  turn_ = experts_;
-  for (int32_t& expert : turn_) {
+void ExpertFetcher::SetWave(int64_t begin, int64_t end) {
+  wave_ = experts_;
+  for (int32_t& expert : wave_) {
     if (expert < 0 || expert >= parts_.plan.experts) continue;
     const int64_t place = place_[static_cast<size_t>(expert)];
     if (place < begin || place >= end) expert = -1;
@@ -151,17 +151,17 @@ absl::Status ExpertFetcher::Prefetch(absl::Span<const int32_t> tokens) {
     }
   }
   prefetched_ += static_cast<int64_t>(missing_.size());
-  for (size_t begin = 0; begin < missing_.size(); begin += kTurnExperts) {
-    DSV4_RETURN_IF_ERROR(Bring(begin, std::min(begin + kTurnExperts, missing_.size())));
+  for (size_t begin = 0; begin < missing_.size(); begin += kWaveExperts) {
+    DSV4_RETURN_IF_ERROR(Bring(begin, std::min(begin + kWaveExperts, missing_.size())));
   }
   return absl::OkStatus();
 }
 
 absl::Status ExpertFetcher::Next() {
-  const size_t begin = next_, end = std::min(begin + kTurnExperts, missing_.size());
+  const size_t begin = next_, end = std::min(begin + kWaveExperts, missing_.size());
   next_ = end;
   DSV4_RETURN_IF_ERROR(Bring(begin, end));
-  SetTurn(static_cast<int64_t>(begin), static_cast<int64_t>(end));
+  SetWave(static_cast<int64_t>(begin), static_cast<int64_t>(end));
   return absl::OkStatus();
 }
 

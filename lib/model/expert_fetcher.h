@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads experts from disk into device slots when a pass of one rank needs them. A pass waits after
-// each gate. It computes the chosen experts that are in slots in a first turn (ExpertTurn) while
-// the others are read, and these in further turns, a few in each. They stay in their slots until
+// each gate. It computes the chosen experts that are in slots in a first wave (ExpertWave) while
+// the others are read, and these in further waves, a few in each. They stay in their slots until
 // other experts need the slots.
 //
-// All ranks take the same turns, because they exchange the outputs of each turn. After a failed
+// All ranks take the same waves, because they exchange the outputs of each wave. After a failed
 // read the pass therefore continues, with undefined weights, and fails at its end. The failure of
 // one rank is then reported to all (Fail), and all drop the experts that they have read.
 //
@@ -90,14 +90,14 @@ class ExpertFetcher {
   absl::Status Prefetch(absl::Span<const int32_t> tokens);
 
   // Called after the gate of a block: `experts` [pairs], -1 for none, in host memory or, with
-  // `pairs`, on the device. Returns true if all are in slots: then there are no turns. Errors:
+  // `pairs`, on the device. Returns true if all are in slots: then there are no waves. Errors:
   // DeviceLost, as below.
   bool Begin(int32_t block, absl::Span<const int32_t> experts);
   absl::StatusOr<bool> Begin(int32_t block, const int32_t* experts, int64_t pairs);
-  // The experts of the current turn: [pairs], -1 for pairs of other turns.
-  const std::vector<int32_t>& turn() const { return turn_; }
+  // The experts of the current wave: [pairs], -1 for pairs of other waves.
+  const std::vector<int32_t>& wave() const { return wave_; }
   bool more() const { return next_ < missing_.size(); }
-  // Reads the experts of the next turn into slots. REQUIRES: more().
+  // Reads the experts of the next wave into slots. REQUIRES: more().
   absl::Status Next();
 
   // `moved` is not counted.
@@ -122,8 +122,8 @@ class ExpertFetcher {
   bool Look(int32_t block);
   // Reads [begin, end) of missing_, experts of the current block, and packs them into slots.
   absl::Status Bring(size_t begin, size_t end);
-  // The turn's experts are those whose place is in [begin, end).
-  void SetTurn(int64_t begin, int64_t end);
+  // The wave's experts are those whose place is in [begin, end).
+  void SetWave(int64_t begin, int64_t end);
   absl::Status Read(size_t begin, size_t end);
   absl::Status Check(const ReadMatrix& read) const;
   // The `index`th expert that was read.
@@ -140,7 +140,7 @@ class ExpertFetcher {
   uint64_t clock_ = 0;
 
   // Of the current block; while prefetching, missing_ has experts of several blocks.
-  std::vector<int32_t> experts_, turn_;  // [pairs]
+  std::vector<int32_t> experts_, wave_;  // [pairs]
   std::vector<int64_t> place_;           // [experts]: in missing_; -1: in a slot; -2: not chosen
   std::vector<ExpertId> missing_;
   size_t next_ = 0;  // of missing_

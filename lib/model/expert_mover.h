@@ -100,7 +100,7 @@ class ExpertMover {
   ExpertSlots* const slots_;
   const ExpertTable table_;
   const ExpertCounts* const device_counts_;
-  ExpertUse* const use_;                       // null: told of nothing
+  ExpertUse* const use_;                       // receives the counts; null: none
   std::vector<ExpertCounts> counts_, before_;  // [blocks * experts]
   std::vector<float> heat_;                    // of the same: calls lately
   std::vector<size_t> order_;                  // scratch: experts by tier

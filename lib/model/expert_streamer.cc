@@ -31,20 +31,20 @@ ExpertStreamer::ExpertStreamer(Parts parts)
       host_table_(static_cast<size_t>(parts_.plan.experts)) {}
 
 // As many experts as a lane has room for, counting only those on the host.
-ExpertStreamer::Turn ExpertStreamer::TurnFrom(const Turn& next) const {
-  Turn turn = next;
+ExpertStreamer::Wave ExpertStreamer::WaveFrom(const Wave& next) const {
+  Wave wave = next;
   int64_t room = parts_.plan.streams / Device::kLanes;
-  for (; turn.end < parts_.plan.experts; ++turn.end) {
-    if (OnHost({turn.block, turn.end}) && room-- == 0) break;
+  for (; wave.end < parts_.plan.experts; ++wave.end) {
+    if (OnHost({wave.block, wave.end}) && room-- == 0) break;
   }
-  return turn;
+  return wave;
 }
 
 absl::Status ExpertStreamer::Begin(int32_t block, ExpertPart half) {
   more_ = true;
   const auto part = static_cast<size_t>(std::find(parts_.parts.begin(), parts_.parts.end(), half) -
                                         parts_.parts.begin());
-  const Turn& ahead = turns_[LaneOf(computed_)];
+  const Wave& ahead = waves_[LaneOf(computed_)];
   if (copied_ > computed_ && ahead.block == block && ahead.part == part && ahead.first == 0) {
     return CopyAhead();
   }
@@ -65,26 +65,26 @@ MemoryCopy ExpertStreamer::CopyOf(int64_t from, int64_t to, ExpertPart part) con
 absl::Status ExpertStreamer::CopyAhead() {
   while (copied_ - computed_ < Device::kLanes && next_.block >= 0) {
     const size_t lane = LaneOf(copied_);
-    const Turn turn = TurnFrom(next_);
+    const Wave wave = WaveFrom(next_);
     copies_.clear();
-    for (int32_t expert = turn.first; expert < turn.end; ++expert) {
-      const ExpertId id{turn.block, expert};
+    for (int32_t expert = wave.first; expert < wave.end; ++expert) {
+      const ExpertId id{wave.block, expert};
       if (!OnHost(id)) continue;
       copies_.push_back(CopyOf(parts_.slots->SlotOf(id),
                                StageSlot(lane, static_cast<int64_t>(copies_.size())),
-                               parts_.parts[turn.part]));
+                               parts_.parts[wave.part]));
     }
     DSV4_RETURN_IF_ERROR(parts_.device->StartLane(static_cast<int>(lane), copies_));
-    const bool last_part = turn.part + 1 == parts_.parts.size();
+    const bool last_part = wave.part + 1 == parts_.parts.size();
     if (last_part) bytes_ += static_cast<int64_t>(copies_.size()) * parts_.plan.expert_bytes;
-    turns_[lane] = turn;
+    waves_[lane] = wave;
     ++copied_;
-    if (turn.end < parts_.plan.experts) {
-      next_ = {turn.block, turn.end, turn.end, turn.part};
+    if (wave.end < parts_.plan.experts) {
+      next_ = {wave.block, wave.end, wave.end, wave.part};
     } else if (!last_part) {
-      next_ = {.block = turn.block, .part = turn.part + 1};
+      next_ = {.block = wave.block, .part = wave.part + 1};
     } else {
-      next_ = turn.block + 1 < parts_.main_blocks ? Turn{.block = turn.block + 1} : Turn{};
+      next_ = wave.block + 1 < parts_.main_blocks ? Wave{.block = wave.block + 1} : Wave{};
     }
   }
   return absl::OkStatus();
@@ -95,24 +95,24 @@ int64_t ExpertStreamer::StageSlot(size_t lane, int64_t index) const {
          static_cast<int64_t>(lane) * (parts_.plan.streams / Device::kLanes) + index;
 }
 
-absl::StatusOr<ExpertStreamer::Turn> ExpertStreamer::Next() {
+absl::StatusOr<ExpertStreamer::Wave> ExpertStreamer::Next() {
   const size_t lane = LaneOf(computed_);
-  const Turn turn = turns_[lane];
-  const ExpertTable::Block& block = parts_.blocks[static_cast<size_t>(turn.block)];
+  const Wave wave = waves_[lane];
+  const ExpertTable::Block& block = parts_.blocks[static_cast<size_t>(wave.block)];
   const auto* const experts = reinterpret_cast<const ExpertWeights*>(block.table);
   const int64_t slot = StageSlot(lane, 0);
   ExpertWeights* const staged = staged_ + (slot - parts_.plan.stream_slot());
   host_staged_.clear();
-  for (int32_t expert = turn.first; expert < turn.end; ++expert) {
+  for (int32_t expert = wave.first; expert < wave.end; ++expert) {
     const ExpertWeights*& entry = host_table_[static_cast<size_t>(expert)];
     entry = experts + expert;
-    if (!OnHost({turn.block, expert})) continue;
+    if (!OnHost({wave.block, expert})) continue;
     const auto index = static_cast<int64_t>(host_staged_.size());
     host_staged_.push_back(block.experts[expert]);
     ExpertTable::Rebase(&host_staged_.back(), *parts_.slots, slot + index);
     entry = staged + index;
   }
-  more_ = turn.end < parts_.plan.experts;
+  more_ = wave.end < parts_.plan.experts;
   DSV4_RETURN_IF_ERROR(parts_.device->AwaitLane(static_cast<int>(lane)));
   const auto upload = [&](auto* to, const auto* from, int64_t count) {
     return parts_.device->Upload(reinterpret_cast<std::byte*>(to),
@@ -122,8 +122,8 @@ absl::StatusOr<ExpertStreamer::Turn> ExpertStreamer::Next() {
   DSV4_RETURN_IF_ERROR(
       upload(staged, host_staged_.data(), static_cast<int64_t>(host_staged_.size())));
   DSV4_RETURN_IF_ERROR(
-      upload(table_ + turn.first, host_table_.data() + turn.first, turn.end - turn.first));
-  return turn;
+      upload(table_ + wave.first, host_table_.data() + wave.first, wave.end - wave.first));
+  return wave;
 }
 
 absl::Status ExpertStreamer::Done() {

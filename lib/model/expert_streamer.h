@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies a rank's experts from host memory to the device for a pass of many rows, which chooses
 // nearly all of them. The copy engine is faster over the link than kernels are, and copies each
-// expert once. A block is computed in turns of consecutive experts (ExpertTurn). There are two
-// lanes of slots: while a turn is computed from one lane, the experts of the next turn, of this
-// block or of the next, are copied to the other. The host does not wait.
+// expert once. A block is computed in waves of consecutive experts (ExpertWave). There are two
+// lanes of slots: while a wave is computed from one lane, the experts of the next wave are copied
+// to the other. The next wave may belong to the next block. The host does not wait.
 //
 // If the rank computes the two halves of a block's experts separately (ExpertPart), each half has
-// turns of its own and copies only its matrices. All products are then complete before any rank
-// needs those of the others. Ranks may need different numbers of turns for a half.
+// its own waves and copies only its matrices. Ranks exchange the products after the last wave of
+// the first half. So ranks may need different numbers of waves for a half.
 //
 // Threads: the thread that runs the rank's passes; any for `bytes` and `seconds`.
 #pragma once
@@ -39,7 +39,7 @@ class ExpertStreamer {
     std::byte* memory = nullptr;  // on the device, of DeviceBytes
   };
   // Consecutive experts of a part of a block, parts[part].
-  struct Turn {
+  struct Wave {
     int32_t block = -1, first = 0, end = 0;
     size_t part = 0;
   };
@@ -48,13 +48,13 @@ class ExpertStreamer {
   static int64_t DeviceBytes(int64_t experts);
   explicit ExpertStreamer(Parts parts);
 
-  // Called before the turns of a part of a block. REQUIRES: `part` is one of Parts::parts.
+  // Called before the waves of a part of a block. REQUIRES: `part` is one of Parts::parts.
   absl::Status Begin(int32_t block, ExpertPart half);
   bool more() const { return more_; }
-  // Begins the next turn of the part: kernels launched afterwards find its experts in table().
+  // Begins the next wave of the part: kernels launched afterwards find its experts in table().
   // REQUIRES: more().
-  absl::StatusOr<Turn> Next();
-  // Called after the turn's kernels were launched.
+  absl::StatusOr<Wave> Next();
+  // Called after the wave's kernels were launched.
   absl::Status Done();
   // [experts], on the device.
   const ExpertWeights* const* table() const { return table_; }
@@ -64,9 +64,9 @@ class ExpertStreamer {
   double seconds() const { return parts_.device->LaneSeconds() - seconds_before_; }
 
  private:
-  Turn TurnFrom(const Turn& next) const;
+  Wave WaveFrom(const Wave& next) const;
   bool OnHost(ExpertId id) const { return parts_.slots->TierOf(id) == ExpertTier::kHost; }
-  static size_t LaneOf(int64_t turn) { return static_cast<size_t>(turn % Device::kLanes); }
+  static size_t LaneOf(int64_t wave) { return static_cast<size_t>(wave % Device::kLanes); }
   // What a part needs of a slot.
   MemoryCopy CopyOf(int64_t from, int64_t to, ExpertPart part) const;
   // The number of a slot of a lane.
@@ -74,15 +74,15 @@ class ExpertStreamer {
   absl::Status CopyAhead();
 
   const Parts parts_;
-  const double seconds_before_;                   // the device's, of others
+  const double seconds_before_;                   // the device's LaneSeconds before this object
   ExpertWeights* staged_ = nullptr;               // [slots of both lanes] on the device
   const ExpertWeights** table_ = nullptr;         // [experts] on the device
   std::vector<ExpertWeights> host_staged_;        // of a lane
   std::vector<const ExpertWeights*> host_table_;  // [experts]
-  int64_t copied_ = 0, computed_ = 0;             // turns since the engine opened
-  std::array<Turn, Device::kLanes> turns_{};      // of the lanes
-  Turn next_{};                                   // to copy; block -1: none
-  bool more_ = false;                             // turns of the part at hand
+  int64_t copied_ = 0, computed_ = 0;             // waves since the engine opened
+  std::array<Wave, Device::kLanes> waves_{};      // of the lanes
+  Wave next_{};                                   // to copy; block -1: none
+  bool more_ = false;                             // the current part has another wave
   std::vector<MemoryCopy> copies_;
   std::atomic<int64_t> bytes_{0};
 };

@@ -15,7 +15,7 @@ namespace dsv4 {
 
 class ExpertTable {
  public:
-  // A block's experts: what the host knows of them, and the same where kernels read it.
+  // A block's experts: the host's views, and the table that kernels read.
   struct Block {
     ExpertWeights* experts = nullptr;
     std::byte* table = nullptr;

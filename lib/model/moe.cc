@@ -23,7 +23,7 @@ absl::Status RunProducts(const ForwardContext& c, ExpertFfnParams ffn, RunPart r
   return c.Gather(pairs, inter, DTypeBytes(c.act_dtype()), c.act.products_part, c.act.products);
 }
 
-// The second half, or the sum of the outputs of turns.
+// The second half, or the sum of the outputs of waves.
 absl::Status RunOutputs(const ForwardContext& c, ExpertFfnParams ffn, RunPart run) {
   ffn.part = ExpertPart::kOutputs;
   ffn.products = c.act.products;
@@ -44,68 +44,68 @@ absl::Status RunExperts(const ForwardContext& c, const ExpertFfnParams& ffn) {
   return GatherOutputs(c);
 }
 
-// A turn that others follow, or the last one and the sum.
-absl::Status RunTurn(const ForwardContext& c, const ExpertFfnParams& turn, bool last, RunPart run) {
-  ExpertFfnParams sum = turn;
-  sum.turn = ExpertTurn::kSum;
+// Runs a wave and, if it is the last one, the sum.
+absl::Status RunWave(const ForwardContext& c, const ExpertFfnParams& wave, bool last, RunPart run) {
+  ExpertFfnParams sum = wave;
+  sum.wave = ExpertWave::kSum;
   sum.experts = c.act.experts;
   const auto at_once = [&](const ExpertFfnParams& part) { return c.Run(part); };
   if (c.alone()) {
-    DSV4_RETURN_IF_ERROR(run(turn));
+    DSV4_RETURN_IF_ERROR(run(wave));
     return last ? c.Run(sum) : absl::OkStatus();
   }
-  DSV4_RETURN_IF_ERROR(RunProducts(c, turn, run));
-  DSV4_RETURN_IF_ERROR(RunOutputs(c, turn, run));
+  DSV4_RETURN_IF_ERROR(RunProducts(c, wave, run));
+  DSV4_RETURN_IF_ERROR(RunOutputs(c, wave, run));
   if (last) DSV4_RETURN_IF_ERROR(RunOutputs(c, sum, at_once));
-  // Also before further turns: no two consecutive exchanges may be of the products.
+  // Also before further waves: no two consecutive exchanges may be of the products.
   return GatherOutputs(c);
 }
 
-absl::Status RunTurn(const ForwardContext& c, const ExpertFfnParams& turn, bool last) {
-  return RunTurn(c, turn, last, [&](const ExpertFfnParams& part) { return c.Run(part); });
+absl::Status RunWave(const ForwardContext& c, const ExpertFfnParams& wave, bool last) {
+  return RunWave(c, wave, last, [&](const ExpertFfnParams& part) { return c.Run(part); });
 }
 
-// The same in turns that first copy their experts from host memory to the device.
-absl::Status RunStreamedTurn(const ForwardContext& c, const MoeWeights& w,
-                             const ExpertFfnParams& turn, bool last) {
-  return RunTurn(c, turn, last, [&](ExpertFfnParams part) -> absl::Status {
+// The same, split into waves whose experts are first copied from host memory to the device.
+absl::Status RunStreamedWaves(const ForwardContext& c, const MoeWeights& w,
+                              const ExpertFfnParams& wave, bool last) {
+  return RunWave(c, wave, last, [&](ExpertFfnParams part) -> absl::Status {
     ExpertStreamer& streamer = *c.streamer;
     part.experts_table = streamer.table();
     DSV4_RETURN_IF_ERROR(streamer.Begin(w.block, part.part));
     while (streamer.more()) {
-      DSV4_ASSIGN_OR_RETURN(const ExpertStreamer::Turn experts, streamer.Next());
+      DSV4_ASSIGN_OR_RETURN(const ExpertStreamer::Wave experts, streamer.Next());
       part.first_expert = experts.first;
       part.end_expert = experts.end;
       DSV4_RETURN_IF_ERROR(c.Run(part));
       DSV4_RETURN_IF_ERROR(streamer.Done());
-      part.turn = ExpertTurn::kNext;
+      part.wave = ExpertWave::kNext;
     }
     return absl::OkStatus();
   });
 }
 
-ExpertFfnParams FirstTurn(const ForwardContext& c, const ExpertFfnParams& ffn) {
-  ExpertFfnParams turn = ffn;
-  turn.turn = ExpertTurn::kFirst;
-  turn.outputs = c.act.expert_outputs;
-  return turn;
+ExpertFfnParams FirstWave(const ForwardContext& c, const ExpertFfnParams& ffn) {
+  ExpertFfnParams wave = ffn;
+  wave.wave = ExpertWave::kFirst;
+  wave.outputs = c.act.expert_outputs;
+  return wave;
 }
 
-// All launches that are possible if experts are computed in turns.
+// Makes every launch that waves can need.
 absl::Status LaunchAll(const ForwardContext& c, const ExpertFfnParams& ffn) {
-  ExpertFfnParams turn = FirstTurn(c, ffn);
+  ExpertFfnParams wave = FirstWave(c, ffn);
   DSV4_RETURN_IF_ERROR(RunExperts(c, ffn));
-  DSV4_RETURN_IF_ERROR(RunTurn(c, turn, false));
-  turn.turn = ExpertTurn::kNext;
-  return RunTurn(c, turn, true);
+  DSV4_RETURN_IF_ERROR(RunWave(c, wave, false));
+  wave.wave = ExpertWave::kNext;
+  return RunWave(c, wave, true);
 }
 
 // For experts on disk or of the CPU. `streams`: the others, if in host memory, are copied to the
 // device first.
 absl::Status RunCut(const ForwardContext& c, const MoeWeights& w, const ExpertFfnParams& ffn,
                     bool streams) {
-  ExpertFfnParams turn = FirstTurn(c, ffn);
-  turn.experts = c.act.turn_experts;
+  ExpertFfnParams wave = FirstWave(c, ffn);
+  wave.experts = c.act.wave_experts;
   CpuShare* const share = c.share;
   ExpertFetcher* const fetcher = c.fetcher;
   const int64_t pairs = int64_t{ffn.rows} * ffn.experts_per_token;
@@ -121,30 +121,30 @@ absl::Status RunCut(const ForwardContext& c, const MoeWeights& w, const ExpertFf
     DSV4_ASSIGN_OR_RETURN(all, fetcher->Begin(w.block, c.act.experts, pairs));
   }
   if (all && !shares)
-    return streams ? RunStreamedTurn(c, w, FirstTurn(c, ffn), true) : RunExperts(c, ffn);
+    return streams ? RunStreamedWaves(c, w, FirstWave(c, ffn), true) : RunExperts(c, ffn);
   const auto choose = [&](absl::Span<const int32_t> experts) {
-    return c.device->Upload(reinterpret_cast<std::byte*>(c.act.turn_experts),
+    return c.device->Upload(reinterpret_cast<std::byte*>(c.act.wave_experts),
                             reinterpret_cast<const std::byte*>(experts.data()),
                             pairs * static_cast<int64_t>(sizeof(int32_t)));
   };
   DSV4_RETURN_IF_ERROR(
-      choose(fetcher != nullptr ? absl::MakeConstSpan(fetcher->turn()) : share->own()));
-  DSV4_RETURN_IF_ERROR(streams ? RunStreamedTurn(c, w, turn, false) : RunTurn(c, turn, false));
-  turn.turn = ExpertTurn::kNext;
+      choose(fetcher != nullptr ? absl::MakeConstSpan(fetcher->wave()) : share->own()));
+  DSV4_RETURN_IF_ERROR(streams ? RunStreamedWaves(c, w, wave, false) : RunWave(c, wave, false));
+  wave.wave = ExpertWave::kNext;
   const auto run_others = [&]() -> absl::Status {
     while (fetcher->more()) {
       DSV4_RETURN_IF_ERROR(fetcher->Next());
-      DSV4_RETURN_IF_ERROR(choose(fetcher->turn()));
-      DSV4_RETURN_IF_ERROR(RunTurn(c, turn, !shares && !fetcher->more()));
+      DSV4_RETURN_IF_ERROR(choose(fetcher->wave()));
+      DSV4_RETURN_IF_ERROR(RunWave(c, wave, !shares && !fetcher->more()));
     }
     return absl::OkStatus();
   };
   if (!shares) return run_others();
   DSV4_RETURN_IF_ERROR(all ? share->Compute(c.act.expert_outputs)
                            : share->Compute(c.act.expert_outputs, run_others));
-  turn.turn = ExpertTurn::kSum;
-  turn.experts = c.act.experts;
-  return c.Run(turn);
+  wave.wave = ExpertWave::kSum;
+  wave.experts = c.act.experts;
+  return c.Run(wave);
 }
 
 }  // namespace
@@ -191,7 +191,7 @@ absl::Status RunMoe(const ForwardContext& c, int64_t layer, const MoeWeights& w)
   if (c.recording) return LaunchAll(c, ffn);
   const bool streams = c.streamer != nullptr && c.step.rows >= c.stream_rows;
   if (cut) return RunCut(c, w, ffn, streams);
-  return streams ? RunStreamedTurn(c, w, FirstTurn(c, ffn), true) : RunExperts(c, ffn);
+  return streams ? RunStreamedWaves(c, w, FirstWave(c, ffn), true) : RunExperts(c, ffn);
 }
 
 }  // namespace dsv4

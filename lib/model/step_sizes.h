@@ -6,10 +6,10 @@
 
 namespace dsv4 {
 
-// The smallest size above `rows` >= 0. Sizes are powers of two, the middles between them, and above
-// 32 the quarters, too. Padding rows cost little up to 16, the rows of one MMA. Beyond, they cost
-// as much as other rows in operators that are bound by arithmetic, except in the experts, which
-// they do not choose.
+// The smallest size above `rows` >= 0. Sizes are powers of two and the middles between them, above
+// 32 also the quarters. Padding rows cost little up to 16 rows, the height of one MMA. Above that
+// they cost as much as other rows in operators that are bound by arithmetic, except the experts:
+// padding rows choose none.
 constexpr int32_t NextStepSize(int32_t rows) {
   if (rows < 4) return rows + 1;
   int32_t power = 4;

@@ -20,7 +20,7 @@
 
 namespace dsv4 {
 
-// With host pointers before the upload, device pointers afterwards.
+// Pointers to host memory before the upload, to device memory afterwards.
 struct PassInputs {
   StepRows step;
   const int32_t* tokens = nullptr;          // [step.rows]
@@ -29,7 +29,7 @@ struct PassInputs {
   // other passes.
   const std::byte* const* from = nullptr;
   std::byte* const* to = nullptr;
-  // [rows of the head] The device's alone.
+  // [rows of the head] Only of the device.
   const int32_t* head_rows = nullptr;
   const CandidateQuery* queries = nullptr;
   const int32_t* previous = nullptr;  // tokens before head_rows
@@ -53,7 +53,7 @@ struct FollowingDrafts {
   const int32_t* rows = nullptr;
   const int32_t* tokens = nullptr;
   absl::Span<const LogitQuestion> questions{};  // at most one about each row
-  const CandidateQuery* queries = nullptr;      // [drafts, sequences] The device's alone.
+  const CandidateQuery* queries = nullptr;      // [drafts, sequences] Only of the device.
 };
 
 class StepUpload {
@@ -75,17 +75,18 @@ class StepUpload {
   // The call that copies the inputs of a pass of that shape to the device. REQUIRES: PlaceFetched.
   CopyRowsParams Fetch(const Shape& shape) const;
 
-  // Brings a pass to the device, padded to `shape`: rows beyond the step's belong to no sequence
-  // (-1), sequences beyond the step's have no rows, head rows beyond the step's are row 0, whose
-  // logits are not used; `from` and `to` are of shape.rows already. *inputs becomes the padded pass
-  // with pointers of the device: always the same ones for the same shape. Valid until the next
-  // call; what the pointers came from must live as long. REQUIRES, after PlaceFetched: the last
-  // pass has been fetched.
-  // `following`, where shape.drafts is not 0: becomes the device's, padded. The first pass of those
-  // that are launched together begins with the masks.
+  // Uploads a pass, padded to `shape`.
+  // - Padding rows belong to no sequence (-1). Padding sequences have no rows. Padding rows of the
+  //   head are row 0; their logits are not used.
+  // - *inputs: becomes the padded pass with pointers of the device. They are the same for the same
+  //   shape, and valid until the next call. Their sources must live as long. `from` and `to` must
+  //   have shape.rows elements.
+  // - following: if shape.drafts is not 0, becomes the padded drafts with pointers of the device.
+  // The first of several passes that are launched together starts the masks (TokenMasks).
+  // REQUIRES, after PlaceFetched: the last pass has been fetched.
   absl::Status Pass(const Shape& shape, const HeadRows& head, PassInputs* inputs,
                     FollowingDrafts* following = nullptr, bool first = true);
-  // The head's rows and queries alone, for the pass brought there last.
+  // Uploads only the head's rows and queries, for the last uploaded pass.
   absl::Status Head(const HeadRows& head, PassInputs* inputs);
   // Rows of the last head, the tokens before them, and queries by the rows of the head.
   absl::Status Follow(absl::Span<const int32_t> rows, absl::Span<const int32_t> tokens,
@@ -94,13 +95,13 @@ class StepUpload {
   absl::Status Pointers(int32_t count, const std::byte* const** from, std::byte* const** to);
 
  private:
-  // An image whose place on the device is `base`: elements are added, then all of it is sent.
+  // Begins an image at `base` on the device. Elements are added, then the image is sent.
   void Begin(std::byte* base);
-  // The next `count` elements, from `from` where that is not null, else zeros: their place in
-  // host_, from which DeviceOf is the device's.
+  // Adds `count` elements: copies of `from`, or zeros if it is null. Returns their place in host_;
+  // DeviceOf converts it to the device's.
   template <class T>
   size_t Append(const T* from, int64_t count);
-  // The same of `count` elements and padding up to `padded`; the device's place.
+  // Adds `count` elements and zeros up to `padded`. Returns their place on the device.
   template <class T>
   T* AppendPadded(const T* from, int64_t count, int64_t padded, T padding);
   template <class T>

@@ -18,8 +18,8 @@ ModelConfig FirstLayers(const ModelConfig& config, int64_t layers);
 
 struct SyntheticOptions {
   float skew = 0;
-  // A file of any content, at least as large as one matrix, which serves as the data of the routed
-  // experts from `first_in_file` on; several may share a place. Empty: none.
+  // A file of any content, at least as large as one matrix. It is the data of the routed experts
+  // from `first_in_file` on, which may overlap in it. Empty: none.
   std::string file{};
   int64_t first_in_file = 0;
 };

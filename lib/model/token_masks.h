@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Masks of allowed tokens on a device with memory of its own: a cache over steps. A mask is sent
-// when it is first used, or after others have replaced it.
+// A cache of masks of allowed tokens on a device with its own memory. A mask is uploaded when it is
+// first used, and again after other masks have replaced it.
 #pragma once
 
 #include <cstdint>

@@ -250,7 +250,7 @@ int64_t SharedOutBytes(const ModelConfig& config, WeightViews* views) {
 Slice RowsOfRank(const WeightSpec& spec, const Shards& shards, int rank) {
   if (shards.ranks == 1) return {0, spec.n};
   const Slices* slices = nullptr;
-  int64_t unit = 1;  // rows for one of what is shared out
+  int64_t unit = 1;  // rows per element of the slices
   switch (spec.split) {
     case Split::kNone:
       break;

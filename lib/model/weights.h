@@ -161,10 +161,11 @@ class Weights : public WeightViews {
     int64_t bytes = 0;
   };
   Weights() = default;
-  // Has the plan follow the profile, if there is one. Corrupt where it is of other layers.
+  // Makes the plan use the profile, if there is one. Errors: Corrupt if its blocks or experts
+  // differ.
   absl::Status CountUse(const ExpertProfile* profile);
   std::unique_ptr<Checkpoint> checkpoint_;
-  std::unique_ptr<ExpertUse> use_;  // outlives what counts in it
+  std::unique_ptr<ExpertUse> use_;  // outlives the objects that add counts to it
   std::vector<Rank> ranks_;         // none: one rank, on the host
   std::vector<std::unique_ptr<std::byte[]>> owned_;
   std::set<ExpertFormat> expert_formats_;  // of layers.*, as stored

@@ -22,7 +22,8 @@ namespace dsv4 {
 
 class WeightsLoader {
  public:
-  // `reads`: ReadData follows, else copies take no memory and their views must not be read.
+  // reads: ReadData will be called. Otherwise no copies are allocated, and views to copies must not
+  // be read.
   WeightsLoader(const ModelConfig& config, const Checkpoint& checkpoint, bool reads,
                 Weights* weights)
       : config_(config), checkpoint_(checkpoint), reads_(reads), weights_(weights) {}
@@ -30,24 +31,24 @@ class WeightsLoader {
   // Binds every view to tensors of the checkpoint.
   absl::Status ResolveAll();
 
-  // Gives the ranks their views, and counts what they take. Devices run blocks in formats that a
-  // sample tells, or, with `all_read`, all of the experts.
+  // Sets the ranks' views and counts their bytes. Chooses the format in which devices run each
+  // block: by a sample of its first expert or, with `all_read`, by all its experts.
   absl::Status PlanRanks(const WeightTargets& targets, bool all_read);
 
-  // Reads every tensor, and brings it to the targets.
+  // Reads every tensor and copies it to the targets.
   absl::Status ReadData(const WeightTargets& targets,
                         const std::function<bool(int64_t, int64_t)>& progress);
-  // Whether that failed because a sample had misled PlanRanks.
+  // Whether ReadData failed because a sample had the wrong format: call PlanRanks with `all_read`.
   bool misled() const { return misled_; }
 
  private:
   // A tensor whose data is still to be read.
   struct Pending {
     const TensorEntry* entry;
-    std::byte* copy;  // where its elements go, or null when the view is in the mapped file
+    std::byte* copy;  // the memory for its elements; null: the view points to the mapped file
   };
 
-  // A view, and the tensors behind it.
+  // A view and its tensors.
   struct Bound {
     WeightSpec spec;
     size_t index;  // in the order of the table
@@ -58,7 +59,8 @@ class WeightsLoader {
   absl::Status Resolve(const std::vector<WeightSpec>& specs);
   absl::Status ResolveDrafter();
   size_t DrafterStages() const;
-  // The first name of `specs` that the checkpoint lacks; its first that it has. Empty when none.
+  // The first name in `specs` that the checkpoint lacks, and the first that it has. "" if there is
+  // none.
   std::string FirstAbsent(const std::vector<WeightSpec>& specs) const {
     return First(specs, false);
   }
@@ -71,7 +73,7 @@ class WeightsLoader {
                                              absl::Span<const int64_t> shape) const;
   std::byte* Own(int64_t bytes);
   void ReadLater(const TensorEntry& entry, std::byte* copy);
-  // The elements of `entry`, aligned for T: in the file where they lie so, else in a copy.
+  // The elements of `entry`, aligned for T: in the file if it aligns them, otherwise in a copy.
   template <class T>
   const T* Aligned(const TensorEntry& entry);
   absl::Status Bind(const WeightSpec& spec, const float** view);
@@ -91,13 +93,14 @@ class WeightsLoader {
   absl::Status Read(const Bound& bound, const std::function<bool(const Pending&)>& accepts,
                     const std::function<bool(int64_t)>& read);
   absl::Status Settle(const Bound& bound, FormatChanges* changes) const;
-  // What of Settle an expert that stays on disk needs now: NVFP4 scales, which tell its format.
+  // The part of Settle for an expert that stays on disk: reads NVFP4 scales, which determine its
+  // format.
   absl::Status CheckOnDisk(const Bound& bound, FormatChanges* changes) const;
   // Drops a weight's tensors from the page cache. `paths`: of the files.
   void DropPages(const Bound& bound, const std::vector<std::string>& paths) const;
   // Chooses the formats in which devices run the blocks' routed experts.
   void ChooseDeviceFormats(bool all_read);
-  // A routed expert's matrix as its file has it.
+  // A routed expert's matrix in the format of its file.
   ExpertMatrix StoredExpert(const WeightSpec& spec, std::vector<float>* f32_scales) const;
   void PlanHostRanks(const Shards& shards);
   absl::Status PlanMapped(const WeightTargets& targets);
@@ -117,7 +120,7 @@ class WeightsLoader {
   std::vector<Bound> bound_;
   std::unique_ptr<WeightPlacement> placement_;  // of devices with memory of their own
   bool misled_ = false;
-  int64_t foldable_bytes_ = 0;  // of owned_bytes_: the scales of NVFP4 experts when all fold
+  int64_t foldable_bytes_ = 0;  // part of owned_bytes_: scales that all NVFP4 experts have as MXFP4
 };
 
 }  // namespace dsv4

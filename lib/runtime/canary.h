@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A canary: a prompt whose logits were recorded, as a file of the model folder. An engine that
-// opens the folder computes the prompt and compares, so that weights or a device that changed since
-// are seen before a user reads the first answer. What the file holds is untrusted.
+// A canary: a file of the model folder with a prompt and recorded logits. An engine that opens the
+// folder computes the prompt and compares the logits. So changed weights or a faulty device are
+// noticed before a user reads the first answer. The file is untrusted.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct CanaryLogit {
   float logit = 0;
 };
 
-// The largest logits behind one token of the prompt.
+// The largest logits after one token of the prompt.
 struct CanaryRow {
   int64_t position = 0;             // of that token
   std::vector<CanaryLogit> logits;  // from the largest on
@@ -41,28 +41,27 @@ struct Canary {
 
 inline constexpr char kCanaryFile[] = "dsv4_canary.json";
 
-// The canary of `json`. Corrupt, with `source` and the key, for anything else than one of a model
-// of `vocab_size` tokens.
+// Parses a canary for a model of `vocab_size` tokens. Errors: Corrupt, with `source` and the key.
 absl::StatusOr<Canary> ParseCanary(absl::string_view json, absl::string_view source,
                                    int64_t vocab_size);
-// That of a folder; none where it has no such file. Errors: ReadFile's, ParseCanary's.
+// The canary of a model folder; nullopt if it has none. Errors: those of ReadFile and ParseCanary.
 absl::StatusOr<std::optional<Canary>> ReadCanary(const std::string& folder, int64_t vocab_size);
-// The file's text.
+// The text of a canary file.
 std::string CanaryText(const Canary& canary);
 
-// How far an engine's logits are from the recorded ones, and where the most.
+// The largest distance of an engine's logits from the recorded ones, and its place.
 struct CanaryResult {
   float distance = 0;  // infinite for a logit that is NaN
   int64_t position = 0;
   int32_t token = 0;
   float logit = 0;
-  float recorded = 0;  // of `token`, or the least of the row where it is none of the recorded
-  bool among_recorded = true;  // whether it is one of them
+  float recorded = 0;          // the recorded logit of `token`; if it has none, the row's smallest
+  bool among_recorded = true;  // whether `token` has a recorded logit
   std::string Describe() const;
 };
 
-// A token that was not recorded must not have a larger logit than the recorded ones: by what it is
-// above the least of them, it is too far.
+// Compares rows. A token without a recorded logit must not exceed the smallest recorded one; its
+// distance is the excess.
 void Compare(const CanaryRow& row, absl::Span<const float> logits, CanaryResult* worst);
 
 }  // namespace dsv4

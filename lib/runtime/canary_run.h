@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine computes a canary's prompt: to compare, or to record one.
+// Computes a canary's prompt on an engine, to compare its logits or to record them.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,14 @@
 
 namespace dsv4 {
 
-// Computes the prompt, in passes as long as the engine's, and compares. Cost: the prompt's prefill,
-// and the head for each row. Errors of the passes; ContextFull or OutOfBlocks where the engine has
-// no room for the prompt. Not while a session computes.
+// Computes the prompt in the engine's prefill chunks and compares its logits.
+// - Cost: the prefill, and the head for each recorded row.
+// - Errors: those of the passes; ContextFull or OutOfBlocks if the engine has no room.
+// - REQUIRES: no session computes.
 absl::StatusOr<CanaryResult> RunCanary(Engine& engine, const Canary& canary);
 
-// `rows` of `canary`, whose other members are given, as this engine computes them: the `count`
-// largest logits behind each of `positions`, which ascend.
+// Records `canary->rows`: the `count` largest logits after each of `positions`, which ascend. The
+// other members of `canary` are set by the caller.
 absl::Status RecordCanary(Engine& engine, absl::Span<const int64_t> positions, int32_t count,
                           Canary* canary);
 

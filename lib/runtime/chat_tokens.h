@@ -14,29 +14,30 @@
 
 namespace dsv4 {
 
-// A turn of the assistant as it was sampled.
+// The tokens of a sampled assistant turn.
 struct SampledTurn {
-  std::vector<int32_t> ids;  // what follows the opened turn, without the token that ended it
+  std::vector<int32_t> ids;  // without the tokens that open and end the turn
   bool reasons;              // the turn was opened with <think>
-  // Where in `ids` the content begins; nullopt where no token boundary is that place.
+  // Index in `ids` where the content begins; nullopt if it begins inside a token.
   std::optional<size_t> content_begin;
 };
 
 class ChatTokens {
  public:
-  // NotFound, naming it: a control token that the tokenizer lacks. `tokenizer` must outlive this.
+  // `tokenizer` must outlive the result. Errors: NotFound, naming a control token that the
+  // tokenizer lacks.
   static absl::StatusOr<ChatTokens> Create(const Tokenizer& tokenizer);
 
   // Whether a prompt that ends with `id` leaves the turn to the assistant.
   bool OpensTurn(int32_t id) const { return IsTask(id) || id == think_ || id == think_end_; }
-  // Whether that turn begins with reasoning.
+  // Whether such a turn begins with reasoning.
   bool OpensReasoning(int32_t id) const { return id == think_; }
-  // Whether `id` begins a turn of another, or one more of the assistant.
+  // Whether `id` begins another turn, of any role.
   bool BeginsOtherTurn(int32_t id) const {
     return id == user_ || id == assistant_ || id == latest_reminder_;
   }
 
-  // The turn of the sampled `ids`. Reasoning that they do not end is closed.
+  // Makes a turn of the sampled `ids`. Reasoning that is still open is closed.
   SampledTurn TurnOf(std::vector<int32_t> ids, bool reasons) const;
 
   // The prompt of `messages` as RenderChat gives it, except the turns that were sampled. `sampled`
@@ -47,27 +48,26 @@ class ChatTokens {
                                               absl::Span<const std::optional<SampledTurn>> sampled,
                                               const ChatOptions& options) const;
 
-  // Which turns of the assistant in `messages` were sampled as the tokens that `timeline`, another
-  // rendering of the same conversation, has in their place; nullopt for the others. Errors: those
-  // of RenderChat.
+  // Finds the assistant turns of `messages` in `timeline`, whose tokens are another rendering of
+  // the same conversation. Returns a sampled turn for each message whose text equals the tokens
+  // there, nullopt for the others. Errors: those of RenderChat.
   absl::StatusOr<std::vector<std::optional<SampledTurn>>> SampledIn(
       absl::Span<const int32_t> timeline, absl::Span<const ChatMessage> messages,
       const ChatOptions& options) const;
 
  private:
-  // Where a turn of the assistant lies: `begin` is behind what opens it, `end` the token that ends
-  // it.
+  // The place of an assistant turn: `begin` is its first token, `end` the token that ends it.
   struct Place {
     size_t begin, end;
     bool reasons;  // it is opened with <think>
   };
   explicit ChatTokens(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
   bool IsTask(int32_t id) const;
-  // Of the turn that ends at `end`, the end of the timeline or an end-of-sentence token; nullopt
-  // when nothing opens it.
+  // The place of the turn that ends at `end`: an end-of-sentence token or the end of the timeline.
+  // nullopt if no control token opens the turn.
   std::optional<Place> PlaceOf(absl::Span<const int32_t> timeline, size_t end) const;
-  // Calls `visit(message, end, nth)` for the turns of the assistant in `rendered` that end, each
-  // the `nth` one that does, if control tokens of their own open them.
+  // Calls `visit(message, end, nth)` for each assistant turn in `rendered` that ends and is opened
+  // by control tokens of its own. `nth`: its number among the turns that end.
   template <class Visit>
   void ForEachTurn(absl::Span<const int32_t> rendered, absl::Span<const ChatMessage> messages,
                    const ChatOptions& options, Visit&& visit) const;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A chat on a session: the messages so far, and the timeline that they make. The assistant's turns
-// stay the tokens that were sampled, everything else is what the chat encoder renders, so that the
-// session keeps the rows of all that a new turn does not change. How messages are written is
-// lib/text's, what is computed and what is kept the session's.
+// A conversation on a session: keeps the messages and sets the session's tokens. Assistant turns
+// keep the tokens that were sampled; the chat encoder (lib/text) renders all other messages. So the
+// session reuses the rows of everything before the first change.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +22,15 @@
 
 namespace dsv4 {
 
-// Messages are numbered from the beginning of the conversation; a turn of the assistant is one from
-// its first token on. One thread at a time.
+// Messages are numbered from the beginning of the conversation. An assistant turn counts as a
+// message from its first token on. One thread at a time.
 class Conversation {
  public:
   using Sink = StreamingParser::Sink;
 
-  // Makes `messages` (perhaps none) the timeline of `session`, which must outlive this object and
-  // not be synced or stepped but through it. NotFound for a model without a tokenizer; errors as of
-  // Append.
+  // Sets the tokens of `session` to those of `messages`, which may be empty. The session must
+  // outlive this object and be synced and stepped only through it. Errors: NotFound for a model
+  // without a tokenizer; those of Append.
   static absl::StatusOr<std::unique_ptr<Conversation>> Open(Session* session,
                                                             std::vector<ChatMessage> messages,
                                                             const ChatOptions& options);
@@ -39,53 +38,51 @@ class Conversation {
   // The same conversation, an open turn included, on `session`, a fork of this one's.
   std::unique_ptr<Conversation> Fork(Session* session) const;
 
-  // Appends messages after the assistant's turn (or before it: nothing is computed yet). A turn
-  // that is being generated ends as by EndTurn, also when this fails; apart from that a failed call
-  // changes nothing. Errors: those of RenderChat and Session::Sync; InvalidArgument for no
-  // messages.
+  // Appends messages. Computes nothing. First ends a turn that is being generated, as EndTurn does;
+  // the turn stays ended if the call fails. A failed call changes nothing else. Errors: those of
+  // RenderChat and Session::Sync; InvalidArgument for no messages.
   absl::Status Append(std::vector<ChatMessage> messages);
-  // Keeps the first `count` messages alone. InvalidArgument when there are fewer. Otherwise as
-  // Append.
+  // Keeps only the first `count` messages. InvalidArgument if there are fewer. Otherwise as Append.
   absl::Status Truncate(size_t count);
-  // Puts `messages` in the place of the `count` messages from `first` on; either may be none. Turns
-  // of the assistant that stay keep the tokens that were sampled. InvalidArgument when there are
-  // fewer. Otherwise as Append.
+  // Replaces `count` messages from `first` on by `messages`; either may be empty. Assistant turns
+  // that remain keep the tokens that were sampled. InvalidArgument if there are fewer. Otherwise as
+  // Append.
   absl::Status Replace(size_t first, size_t count, std::vector<ChatMessage> messages);
-  // How the conversation is rendered from here on, earlier turns included. Otherwise as Append.
+  // Changes the options and renders the whole conversation again. Otherwise as Append.
   absl::Status SetOptions(const ChatOptions& options);
 
-  // `load` loads the session. Of what this then holds, these messages keep what they have in common
-  // with it, turns of the assistant as they were sampled included. A turn that was being generated
-  // has ended. Errors of `load` and as of Append; nothing changes then.
+  // Calls `load`, which loads a saved session into this one, and renders the messages again. They
+  // reuse the longest common prefix with the loaded tokens; assistant turns count as sampled. Ends
+  // a turn that is being generated. Errors, which change nothing: those of `load` and Append.
   absl::Status Load(absl::FunctionRef<absl::Status(const Session::BeforeLoad& before)> load);
 
-  // Computes what is pending and samples one token of the assistant's turn; `sink` gets what it
-  // decides, with the last token of the turn also what is held, and kEnd. A control token that
-  // begins another turn is the last one of this, and no part of it: kMalformed, finish kStop. Calls
-  // of tools have the id "call_M_N": message M, call N.
-  // Errors: those of Session::Step, after which the turn can continue; InvalidArgument when the
-  // last message does not give the assistant its turn, or when the session was changed from
-  // outside. A turn whose text finds no host memory is given up, as if the session had been
-  // changed.
+  // Computes the pending tokens and samples one token of the assistant's turn.
+  // - sink: receives the events that the token completes; with the turn's last token also held-back
+  //   text, then kEnd.
+  // - A control token that begins another turn ends this one (kMalformed, finish kStop) and is not
+  //   part of it.
+  // - The id of a tool call is "call_M_N": message M, call N.
+  // Errors: those of Session::Step, after which the turn can continue; InvalidArgument if the last
+  // message is not followed by an assistant turn, or if the session was changed by other calls. If
+  // memory runs out for the turn's text, the next call fails in the same way.
   absl::StatusOr<StepResult> Step(Sink sink);
-  // The parts of Step, for Session::StepAll: first whether the assistant has its turn, then what
-  // the session's step gave, which may be no token.
+  // The parts of Step, for Session::StepAll: a check before the step, then the result of the
+  // session's step, which may have no token.
   absl::Status CheckTurn() const;
   absl::StatusOr<StepResult> TakeStep(absl::StatusOr<StepResult> given, Sink sink);
 
-  // Ends the turn where it is, when one is being generated: `sink` gets what is held, and kEnd.
-  // The message keeps everything delivered but a call that is not whole; the next prompt closes its
+  // Ends the turn that is being generated, if any: `sink` receives held-back text, then kEnd. The
+  // message keeps what was delivered, except an incomplete tool call. The next prompt closes open
   // reasoning.
   void EndTurn(Sink sink);
 
-  // The chat encoder that the model's folder shows, or the preview's.
+  // The chat encoder detected from the model folder, or the preview's.
   ChatEncoder model_encoder() const {
     return session_->engine()->text().ChatEncoderOr(ChatEncoder::kPreview);
   }
-  // Not the turn being generated.
+  // Without the turn that is being generated.
   absl::Span<const ChatMessage> messages() const { return messages_; }
-  // The assistant's last turn as far as it goes, with the calls that are whole; null before the
-  // first.
+  // The assistant's last turn so far, with its complete tool calls. Null before the first turn.
   const ChatMessage* reply() const;
 
  private:
@@ -94,10 +91,10 @@ class Conversation {
     ChatMessage reply;
     std::vector<int32_t> ids{};
     std::string text{};  // that the session gave for `ids`
-    ToolCall call{};     // being made; one of the reply's when it is whole
+    ToolCall call{};     // the incomplete call; moves to the reply when it is complete
     bool reasons = false;
     bool incomplete = false;  // ends within tool markup
-    bool cut_call = false;    // a call broke off
+    bool cut_call = false;    // the last call ended incomplete
   };
   Conversation(Session* session, const Tokenizer* tokenizer, ChatTokens chat_tokens);
   Conversation(const Conversation&) = default;
@@ -107,10 +104,10 @@ class Conversation {
   void Record(const ParserEvent& event);
   void Feed(absl::string_view text, Sink sink);
   void FeedHeld(Sink sink);
-  // What Step does with a token once it is there.
+  // Processes a token of Step.
   void Take(StepResult* step, Sink sink);
-  // `end`: the control token with which the model ended the turn, if it did. Whether the turn calls
-  // tools.
+  // Ends the turn. `end`: the control token with which the model ended it, if any. Returns whether
+  // the turn calls tools.
   bool CloseTurn(std::optional<int32_t> end, Sink sink);
   std::optional<SampledTurn> AsSampled() const;
   // Shortens `ids` to spell `text`. False if `text` is not a prefix of what they spell.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the scheduler and the sessions of an engine count since it was opened; metrics.h reports it.
+// Counters of an engine's scheduler and sessions since it was opened. metrics.h reports them.
 #pragma once
 
 #include <array>
@@ -11,17 +11,17 @@
 
 namespace dsv4 {
 
-// Of steps, which the scheduler counts.
+// Counters of the scheduler.
 struct StepCounts {
   int64_t steps = 0, step_tokens = 0;  // tokens: of prompts, decoded ones and drafts
   double step_seconds = 0;
   int64_t cancelled_requests = 0, failed_requests = 0;               // parts of sessions in steps
   int64_t draft_steps = 0, drafted_tokens = 0, accepted_tokens = 0;  // of drafts verified
-  int32_t waiting_requests = 0;  // now, those of the running step among them
+  int32_t waiting_requests = 0;  // now, including those in the running step
   bool device_lost = false;
 };
 
-// What sessions count, on any thread.
+// Counters of the sessions. Any thread.
 struct SessionCounters {
   std::atomic<int64_t> prefilled_tokens{0}, generated_tokens{0};
   std::atomic<int64_t> prompt_tokens{0}, reused_tokens{0}, prefix_cache_tokens{0};  // of syncs

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device proves itself before it is trusted: a small model of random weights runs on it, with the
-// kernels that engines run there, and three things must hold.
-// - Known answers: each launch of a few short passes gets the inputs that the reference backend had
-//   when the answers were recorded, and its outputs are held by the rule of the operators
+// The known-answer test of a device: runs a small model of random weights with the kernels that
+// engines use. Three checks must pass:
+// - Known answers: each launch of a few short passes receives the inputs of the reference backend's
+//   launch. Its outputs must be within the operators' tolerance of the recorded ones
 //   (operator_compare.h).
-// - The row rule: a long prompt in one pass gives the bits that it gives in short ones, output by
-//   output. So the kernels of large calls are held, too, without an answer for each row.
-// - Several devices of one engine give the bits of one.
-// On a GPU it takes well below a second.
+// - The row rule: every output of a long prompt in one pass has the same bits as in short passes.
+//   This covers the kernels of large calls without recording their outputs.
+// - Several devices of one engine give the bits of one device.
+// On a GPU the test takes well below a second.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,12 @@ namespace dsv4 {
 
 struct ProofOptions {
   Backend backend = Backend::kCuda;
-  std::vector<int32_t> devices{};  // of the backend, as EngineOptions::devices
-  std::string tuning_dir{};        // as EngineOptions'
+  std::vector<int32_t> devices{};  // EngineOptions::devices
+  std::string tuning_dir{};        // EngineOptions::tuning_dir
   int32_t threads = 1;             // of the CPU backend
   int32_t long_rows = 264;         // of the long prompt
-  // Of kernels that have knobs: the config of this number, modulo their count; below 0: that of the
-  // tuning tables.
+  // The number of the config to use, modulo the number of the kernel's configs; below 0: the config
+  // of the tuning tables.
   int32_t config = -1;
   ExchangePath exchange = ExchangePath::kAuto;
   // For tests: called with each engine once it is open, and after each launch of the first device,
@@ -45,11 +45,11 @@ struct DeviceProof {
   double seconds = 0;
 };
 
-// Unsupported, for what does not hold: names the device, the operator and the shape. Errors of
-// opening the devices; DeviceLost.
+// Runs the test. Errors: Unsupported if a check fails, naming the device, the operator and the
+// shape; those of opening the devices; DeviceLost.
 absl::StatusOr<DeviceProof> ProveDevices(const ProofOptions& options);
 
-// The same once in a process for each of the GPUs: a device that passed is not asked again.
+// The same, but only once in a process for each GPU that passed.
 absl::Status ProveOnce(absl::Span<const int32_t> devices, const std::string& tuning_dir);
 
 // The launches of the reference backend, for EncodeKnownAnswers.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many drafts of a block pay: what a row of a step and a pass of the drafter cost, as measured,
-// against the tokens that drafts are likely to give. It decides how fast text comes, never what it
-// is.
+// Chooses how many drafts of a block to verify: weighs the measured cost of a batch token and of a
+// drafter pass against the number of tokens that the drafts are likely to give. Changes the speed
+// of the text, never the text.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@ namespace dsv4 {
 
 class DraftPace {
  public:
-  // Fewer steps measured than these, or all of one size, and every draft pays.
+  // With fewer measured steps, or steps of one size only, every draft is verified.
   static constexpr int64_t kFewestSteps = 8;
 
-  // A step of `rows` rows that chose tokens for all of its sessions took `seconds`, without
-  // drafting.
+  // Reports that a step of `rows` rows, in which every session chose a token, took `seconds`,
+  // without the time for drafting.
   void AddStep(int32_t rows, double seconds);
-  // So did a pass of the drafter.
+  // Reports that a pass of the drafter took `seconds`.
   void AddPass(double seconds);
 
-  // The drafts that one of `sessions` sessions makes in a step, by a pass that drafts for all.
+  // The drafts of one session in a step. The drafter's pass drafts for all `sessions` sessions.
   class Drafts {
    public:
-    // Whether a further draft pays that is accepted with probability `right` once those before it
-    // are; then it is counted in.
+    // Whether one more draft saves time. If so, it is added. `right`: the probability that it is
+    // accepted if all drafts before it are.
     bool Pays(double right);
 
    private:
@@ -35,13 +35,13 @@ class DraftPace {
     double tokens_ = 1, seconds_ = 0, draft_seconds_ = 0;
   };
   Drafts Begin(int32_t sessions) const;
-  // Whether a pass pays, of drafts that are accepted with these probabilities, each once those
-  // before it are. What does not pay is taken for a little cheaper the next time, so that it is
-  // measured again: a pass that was held up does not end drafts for good.
+  // Whether a drafter pass saves time. right[i]: the probability that draft i is accepted if all
+  // drafts before it are. Each refusal lowers the assumed cost of a pass a little, so that a pass
+  // is measured again after some time: one slow pass does not stop drafting for good.
   bool PassPays(int32_t sessions, absl::Span<const double> right);
 
  private:
-  // Seconds of a step: fixed + row * rows; nothing is known with too few steps.
+  // The seconds of a step: fixed + row * rows. Not known with too few steps.
   struct Line {
     bool known = false;
     double fixed = 0, row = 0;

@@ -19,19 +19,19 @@ namespace dsv4 {
 
 class Drafter {
  public:
-  // That of `kind`, for a model that was planned for it; null for kNone.
+  // Creates a drafter of `kind` for a model that was planned for it; null for kNone.
   static std::unique_ptr<Drafter> Of(DrafterKind kind, const ModelConfig& config,
                                      ModelRanks* model);
   virtual ~Drafter() = default;
 
-  // The forward pass of `batch` was launched: takes what later steps need of its rows.
+  // Called after the forward pass of `batch` was launched: keeps what later steps need of its rows.
   virtual absl::Status AfterForward(const StepBatch& batch) {
     static_cast<void>(batch);
     return absl::OkStatus();
   }
-  // Called once the step's tokens are chosen and nothing is committed. Fills the drafter's rows of
-  // these tokens, and gives drafts to the timelines that ask for some: a drafter that knows its
-  // confidence gives as many as pay. *device_idle: the device has nothing left to do of the step.
+  // Called after the step's tokens are chosen and before they are committed. Fills the drafter's
+  // rows of these tokens, and gives drafts to the timelines that ask for some. A drafter that knows
+  // its confidence gives only as many as save time. *device_idle: the device has finished the step.
   virtual absl::Status Draft(absl::Span<StepRequest* const> requests, ForEachRequest for_each,
                              DraftPace* pace, bool* device_idle) = 0;
 };

@@ -42,19 +42,20 @@ namespace dsv4 {
 
 struct EngineOptions {
   Backend backend = Backend::kCpu;
-  // Takes the cuda backend in place of `backend` where `devices` are GPUs of SM12x that prove
-  // themselves and have room for the engine: Engine::backend_reason says why where they do not.
+  // Uses the cuda backend instead of `backend` if `devices` are SM12x GPUs that pass the
+  // known-answer test and have room for the engine. Otherwise Engine::backend_reason gives the
+  // reason.
   bool prefer_gpu = false;
   Numerics numerics = Numerics::kPublished;
-  // How rows of the cache are stored: kPacked or kBf16 under published numerics, which they hold
-  // exactly; kF32 or kFp8PerTensor under the others. Empty: the first of these.
+  // How rows of the cache are stored: kPacked or kBf16 under published numerics (both lossless),
+  // kF32 under the others, kFp8PerTensor under all. Empty: kPacked or kF32.
   std::optional<RowFormat> cache_format{};
   // The backend's devices, one for each rank of the engine; empty = device 0. On the CPU, 0 to one
   // less than their number: ranks that share its cores. GPUs are of one architecture. What an
   // engine computes does not depend on their number (docs/adr/0020-exact-split.md).
   std::vector<int32_t> devices{};
-  // Processes with one device each that share the model out instead: cuda alone. The other options
-  // are the same in all of them.
+  // A group of processes that split the model, with one device each. CUDA only. The other options
+  // must be the same in all of them.
   GroupPlace group{};
   int64_t context_tokens = 0;        // 0 = max_position_embeddings, the limit
   int64_t cache_tokens = 0;          // 0 = context_tokens
@@ -62,33 +63,32 @@ struct EngineOptions {
   int32_t prefill_chunk_tokens = 0;  // 0 = 256
   int32_t threads = 0;               // 0 = one per usable core
   int32_t max_draft_tokens = 0;      // 0..7: drafts that sessions may ask for; plans the drafter
-  // Who drafts them; empty: the checkpoint's drafter. NotFound where the checkpoint has another one
-  // or none.
+  // The drafter; empty: the checkpoint's. NotFound if the checkpoint has another one or none.
   std::optional<DrafterKind> drafter{};
   // See PlanResidency. Without devices with memory of their own: host_bytes alone, else
   // Unsupported. cpu_experts: on one device; the CPU computes them with `threads`.
   ExpertBudgets weight_budgets{};
-  // File of how often experts were chosen (lib/model/expert_profile.h), by which they are placed.
-  // It is written anew when the engine closes or is suspended, and at least every
-  // `profile_interval` while it is used; it need not exist before. Empty: none. InvalidArgument
-  // where all experts lie in one memory, Unsupported in a group of processes.
+  // File that counts how often experts were chosen (lib/model/expert_profile.h), by which they are
+  // placed. Empty: none. It need not exist. It is replaced when the engine closes or is suspended,
+  // and at least every `profile_interval` while the engine is used. Errors: InvalidArgument if all
+  // experts are in one kind of memory, Unsupported in a group of processes.
   std::string expert_profile{};
   std::chrono::milliseconds profile_interval = std::chrono::minutes(5);
-  // Directory of tuning files that take the place of this build's for the same kernels; empty:
-  // none. Unsupported on a backend whose kernels have no knobs.
+  // Directory of tuning files that replace this build's files for the same kernels; empty: none.
+  // Unsupported on a backend whose kernels have no knobs.
   std::string tuning_dir{};
-  // GPUs give known answers before a weight is loaded (ProveOnce); Unsupported where they do not.
+  // Run the known-answer test on GPUs before weights are loaded (ProveOnce). Unsupported if it
+  // fails.
   bool prove = false;
-  // The folder's canary is computed once the weights are there; Engine::canary says with what
-  // result.
+  // Compute the folder's canary after loading. Engine::canary returns the result.
   bool canary = false;
   // For verification, not part of the public interface:
   int32_t config_number = -1;   // see ProofOptions::config
   bool drafts = false;          // plan rows and buffers of the drafter
   int32_t logit_rows = 0;       // rows whose logits one step may ask for, if more than it needs
   uint64_t omitted_points = 0;  // PointBit set, reference backend only
-  // For measurements: random weights for this many of the layers that config.json describes, and no
-  // others are read. 0 = ModelConfig::synthetic_layers.
+  // For measurements: random weights for this many layers of config.json; no weights are read.
+  // 0 = ModelConfig::synthetic_layers.
   int64_t synthetic_layers = 0;
   SyntheticOptions synthetic{};
   bool graphs = true;                           // whether a device records steps of few rows
@@ -97,7 +97,7 @@ struct EngineOptions {
   std::function<bool(int64_t, int64_t)> progress{};
 };
 
-// What an engine would take: info's byte counts are those of the opened engine.
+// The memory of an engine. The byte counts of `info` equal those of the opened engine.
 struct EnginePlan {
   EngineInfo info;
   ModelConfig config;
@@ -108,46 +108,49 @@ struct EnginePlan {
 class Engine {
  public:
   ~Engine();
-  // Opens a model folder. Errors name the file, key, tensor or option. OutOfDeviceMemory before a
-  // weight is read where the device says that it has no room.
+  // Opens a model folder. Errors name the file, key, tensor or option. Among them
+  // OutOfDeviceMemory, before a weight is read, if the device's free memory is smaller than the
+  // plan.
   static absl::StatusOr<std::shared_ptr<Engine>> Open(const std::string& folder,
                                                       const EngineOptions& options);
-  // Opens a rank of a group that another process leads, and does what that says until it closes.
-  // Errors: Open's, and those of FollowLeader.
+  // Opens a rank of a group that another process leads, and computes its part of the steps until
+  // the leader closes. Errors: those of Open and FollowLeader.
   static absl::Status Serve(const std::string& folder, const EngineOptions& options,
                             absl::FunctionRef<bool(int64_t rows)> keep_serving);
   // An engine on random weights for `config_json`, without a folder: see SyntheticCheckpoint.
   static absl::StatusOr<std::shared_ptr<Engine>> OpenRandom(absl::string_view config_json,
                                                             const EngineOptions& options);
-  // The same checks and refusals but those of the weights' values, from the files' headers alone:
-  // reads no weight and allocates neither cache nor activations.
+  // Plans an engine, with the errors of Open except those about values of weights. Reads only the
+  // files' headers, and allocates neither cache nor activations.
   static absl::StatusOr<EnginePlan> Plan(const std::string& folder, const EngineOptions& options);
   const EngineFacts& facts() const { return facts_; }
   const EngineInfo& info() const { return facts_.info; }
   const ModelConfig& config() const { return facts_.config; }
   const GenerationConfig& generation() const { return facts_.generation; }
   const EngineText& text() const { return text_; }
+  // NotFound when the folder has no tokenizer.json.
   absl::StatusOr<const Tokenizer*> tokenizer() const { return text_.tokenizer(); }
   const std::vector<int32_t>& eos_tokens() const { return facts_.eos_tokens; }
   int32_t token_limit() const { return facts_.token_limit; }
   const std::vector<int32_t>& token_gaps() const { return facts_.token_gaps; }
 
-  // What a saved session must agree in. Reads the ends of all tensors the first time. Any thread.
+  // The identity that a saved session must have to be loaded. The first call reads the ends of all
+  // tensors. Any thread.
   const SessionIdentity& identity() const;
-  // Of engines with another cache format or another cpu_experts; like identity().
+  // The identities of engines with another cache format or other cpu_experts; as identity().
   absl::Span<const OtherCache> other_caches() const;
-  // Of the checkpoint, in hexadecimal; like identity().
+  // The checkpoint's fingerprint in hexadecimal; as identity().
   const std::string& fingerprint() const;
   const std::string& device_name() const { return device_name_; }
-  // Why no GPU was taken, of an engine opened with prefer_gpu; else empty.
+  // Why an engine opened with prefer_gpu does not use a GPU; empty if it does.
   const std::string& backend_reason() const { return backend_reason_; }
   const std::string& weight_format() const { return weight_format_; }
 
-  // Of the first rank, whose experts move as the others' do. Any thread.
+  // The traffic of the first rank. The experts of all ranks move alike. Any thread.
   ExpertTraffic expert_traffic() const;
 
-  // Frees the memory of weights, cache and workspace. What sessions hold is kept in host memory or,
-  // if `folder` is not empty, in a file there. Does nothing if the engine is suspended. Errors
+  // Frees the memory of weights, cache and workspace. Keeps the sessions' cache rows in host memory
+  // or, if `folder` is not empty, in a file there. Does nothing if the engine is suspended. Errors
   // leave the engine running: see dsv4_engine_suspend.
   absl::Status Suspend(const std::string& folder);
   // Loads the weights and restores the cache; sessions continue with the same bits. `progress` as
@@ -156,19 +159,18 @@ class Engine {
   // Any thread.
   bool suspended() const { return !gate_.open(); }
 
-  // For sessions.
-  // Whoever computes or uses cache rows holds a visit.
+  // For sessions. A call that computes or uses cache rows holds a visit.
   EngineGate& gate() const { return gate_; }
   KvCache& cache() const { return *cache_; }
   Scheduler& scheduler() const { return *scheduler_; }
   SessionCounters& counters() const { return counters_; }
   // For verification: the forward pass and a batch for it. Not while a session computes.
   ModelRanks& model() { return *model_; }
-  // What a rank computes with.
+  // The weights of a rank.
   WeightViews& views(int rank) { return weights_->views(rank); }
   StepBatch& batch() { return *batch_; }
   Device& device() { return *devices_.front(); }
-  // Of the CPU's share of the experts; null where it has none.
+  // The kernels of the CPU's share of the experts; null without a share.
   Dispatch* cpu_dispatch() { return cpu_dispatch_.get(); }
   // Benchmarks: observe every launch of the first rank. Not while a step runs.
   void set_recorder(LaunchRecorder* recorder) {
@@ -178,15 +180,16 @@ class Engine {
 
  private:
   Engine() = default;
-  // Of options that name their backend. `room`: refuses a plan that the devices have no room for.
+  // For options that name their backend. `room`: refuse a plan that exceeds the devices' free
+  // memory.
   static absl::StatusOr<EnginePlan> PlanOn(const std::string& folder, const EngineOptions& options,
                                            bool room);
-  // Of the folder, or random weights.
+  // From the folder, or of random weights.
   absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(const std::string& folder,
                                                              const EngineOptions& options) const;
   absl::Status Configure(const std::string& folder, const EngineOptions& options);
   absl::Status Settle(const EngineOptions& options);
-  // The rest of opening, once the configuration and the tokenizer are read.
+  // Opens the rest, after the configuration and the tokenizer were read.
   absl::Status Load(const std::string& folder, const EngineOptions& options);
   absl::Status LoadText(const std::string& folder);
   absl::Status ReadTuning(const EngineOptions& options);
@@ -194,7 +197,7 @@ class Engine {
   absl::Status CheckBudgets(const EngineOptions& options) const;
   absl::Status CheckCpuShare(const EngineOptions& options) const;
   absl::Status ReadProfile(const Checkpoint& checkpoint, const EngineOptions& options);
-  // Meets the other processes of the group.
+  // Joins the group's other processes.
   absl::Status JoinGroup(const ContentHash& fingerprint, const EngineOptions& options);
   absl::Status LoadWeights(std::unique_ptr<Checkpoint> checkpoint, const EngineOptions& options);
   // On GPUs or the CPU, as options.prefer_gpu asks.
@@ -206,8 +209,8 @@ class Engine {
   // Opens the CPU that computes a share of the experts.
   absl::Status OpenCpu(const EngineOptions& options);
   int ranks() const { return shards_.ranks; }
-  // Ranks of this process are [first_rank_, first_rank_ + devices_.size()). For another process's
-  // rank, a device here that is like its own.
+  // The device of a rank. This process has the ranks [first_rank_, first_rank_ + devices_.size()).
+  // For other ranks: a device of this process of the same kind.
   bool IsHere(int rank) const {
     return rank >= first_rank_ && rank < first_rank_ + static_cast<int>(devices_.size());
   }
@@ -215,13 +218,13 @@ class Engine {
     return IsHere(rank) ? static_cast<size_t>(rank - first_rank_) : 0;
   }
   WeightTargets Targets(const EngineOptions& options) const;
-  // What exchanges take on each device.
+  // The memory of exchanges on each device.
   int64_t ExchangeBytes() const {
     return ranks() > 1 && !devices_.front()->host_memory() ? ExchangeDeviceBytes() : 0;
   }
   absl::Status DescribeWeights(const EngineOptions& options);
   absl::Status ChooseDrafter(const EngineOptions& options);
-  // The ranks' views of the weights, and what each of them takes.
+  // The ranks' views of the weights, and their sizes.
   void ShareOut();
   // Whether the checkpoint's drafter is planned for.
   bool PlansDrafter() const {
@@ -230,20 +233,20 @@ class Engine {
   // Fills info's bytes from described weights.
   absl::StatusOr<KvPlan> PlanMemory(const EngineOptions& options);
   absl::Status ExpectRoom(const std::string& folder, const EngineOptions& options);
-  // OutOfDeviceMemory where a device has less free than the plan takes.
+  // OutOfDeviceMemory if a device has less free memory than planned.
   absl::Status CheckRoom() const;
-  // OutOfHostMemory where the host has less available than its experts take by the budgets.
+  // OutOfHostMemory if the host has less available memory than planned for its experts.
   absl::Status CheckHostRoom(const EngineOptions& options) const;
   KvCacheShape CacheShape() const;
   StepLimits Limits(const EngineOptions& options) const;
   Model::Parts ModelParts(const EngineOptions& options, int rank,
                           absl::Span<const LayerCache> layers) const;
   absl::Status Build(const EngineOptions& options);
-  // Computes the folder's canary, if it has one, and raises the alarm where its logits are others.
+  // Computes the folder's canary, if it has one, and raises an alarm if its logits differ.
   absl::Status CheckCanary(const EngineOptions& options);
-  // The forward pass over weights and cache, and what runs it.
+  // Creates the forward pass over weights and cache.
   absl::Status BuildModel(const EngineOptions& options);
-  // What sessions hold of a suspended engine.
+  // The sessions' cache rows while the engine is suspended.
   struct KeptRows {
     HeldBlocks held;
     std::unique_ptr<std::byte[]> memory;
@@ -258,7 +261,7 @@ class Engine {
   void WriteProfile();
   void ComputeIdentity() const;
 
-  // Of opening, without its progress.
+  // The options of opening, without `progress`.
   std::string folder_;
   std::optional<Canary> canary_;  // until it is computed
   EngineOptions options_;

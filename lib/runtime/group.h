@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine does in a group of processes (lib/dist/process_group.h): the leader tells the
-// others what it writes to its cache between passes, and the others do what they are told.
+// An engine's part in a group of processes (lib/dist/process_group.h): the leader sends its writes
+// to the cache between passes, and the other processes repeat them.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,9 @@ class TellWrites final : public KvWrites {
 absl::StatusOr<std::optional<ExpertProfile>> ProfileOfLeader(
     ProcessGroup* group, const std::optional<ExpertProfile>& own);
 
-// Does what the leader says until it closes. `keep_serving` is asked after every message, at least
-// once a second, with the rows that were computed so far; false ends it with Cancelled, and the
-// leader with DeviceLost. Errors: DeviceLost.
+// Executes the leader's messages until the leader closes. Calls `keep_serving` after every message,
+// at least once a second, with the number of rows computed so far. If it returns false, this
+// returns Cancelled, and the leader's calls DeviceLost. Errors: DeviceLost.
 absl::Status FollowLeader(ProcessGroup* group, ModelRanks* model, KvCache* cache,
                           absl::FunctionRef<bool(int64_t rows)> keep_serving);
 

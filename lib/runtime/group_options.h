@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options that the processes of a group have in common: the group's id carries them.
+// The options that must be the same in all processes of a group. The group's id carries them.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace dsv4 {
 
-// Refuses by name what no group can have: of places, devices and backends.
+// Errors for options that a group cannot have: of places, devices and backends.
 absl::Status CheckGroup(const EngineOptions& options);
 
 // The id of a new group with `options`. Errors: those of CheckGroup and of the other CreateGroupId;
 // InvalidArgument without a group.
 absl::StatusOr<std::string> CreateGroupId(const EngineOptions& options);
 
-// Sets those of the common options that have their default to what options->group.id carries.
+// Sets common options that have their default to the values that options->group.id carries.
 absl::Status TakeGroupOptions(EngineOptions* options);
 
 }  // namespace dsv4

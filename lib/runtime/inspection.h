@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model folder described for people: what lies in it, from the files' headers.
+// Describes a model folder from its files' headers, for people.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace dsv4 {
 
-// One JSON object: see dsv4_inspect in include/dsv4/engine.h. Refuses what Engine::Plan refuses
-// with default options.
+// One JSON object: see dsv4_inspect in include/dsv4/engine.h. Errors: those of Engine::Plan with
+// default options.
 absl::StatusOr<std::string> InspectModel(const std::string& folder);
 
 }  // namespace dsv4

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Known answers: what the reference backend's launches wrote in the passes of known_passes.h, as
-// data in the library. `dsv4-verify device --write FILE` makes them.
+// Known answers: the outputs of the reference backend's launches in the passes of known_passes.h,
+// embedded in the library. `dsv4-verify device --write FILE` makes them.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace dsv4 {
 // lib/runtime/known_answers.bin
 absl::Span<const uint8_t> BuiltinKnownAnswers();
 
-// Outputs only. Elements take two bytes where all of an output are bf16 numbers.
+// Encodes the outputs. Elements take two bytes if all elements of an output are bf16 numbers.
 std::string EncodeKnownAnswers(absl::Span<const LaunchRecord> launches);
-// Corrupt for bytes that EncodeKnownAnswers did not write.
+// Errors: Corrupt if EncodeKnownAnswers did not write the bytes.
 absl::StatusOr<std::vector<LaunchRecord>> DecodeKnownAnswers(absl::Span<const uint8_t> bytes);
 
 }  // namespace dsv4

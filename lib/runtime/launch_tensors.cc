@@ -235,12 +235,12 @@ LaunchTensor Products(const ExpertFfnParams& p, Device& device) {
 
 LaunchTensors Of(const ExpertFfnParams& p, Device& device) {
   LaunchTensors all;
-  // What turns leave is seen in their sum, which stands for both halves of the experts.
-  if (p.turn == ExpertTurn::kSum) {
+  // Only the sum of the waves is compared. It stands for both halves of the experts.
+  if (p.wave == ExpertWave::kSum) {
     all.out = {{"y", OutputFormat::kSum, Act(p.y, p.rows, p.hidden)}};
     all.stands_for = 2;
   }
-  if (p.turn != ExpertTurn::kAll) return all;
+  if (p.wave != ExpertWave::kAll) return all;
   const LaunchTensor experts = Int32(p.experts, p.rows, p.experts_per_token);
   if (p.part == ExpertPart::kOutputs) {
     all.in = {Products(p, device), experts};

@@ -13,7 +13,7 @@
 
 namespace dsv4 {
 
-// What the elements of an output are rounded to last.
+// The last rounding of an output's elements.
 enum class OutputFormat {
   kBf16,
   kSum,       // bf16, of terms that are rounded themselves
@@ -35,8 +35,8 @@ struct LaunchTensor {
   };
   Type type;
   void* data = nullptr;
-  // `width` elements of a row of `stride`, from `column` on. Without rows where the launch has no
-  // such tensor.
+  // `width` elements of a row of `stride`, from `column` on. No rows: the launch has no such
+  // tensor.
   int64_t rows = 0, width = 0, stride = 0, column = 0;
   std::vector<int64_t> stored_at{};  // [rows] where each lies; empty: in their order
   RowPool pool{};
@@ -52,17 +52,17 @@ struct LaunchOutput {
 struct LaunchTensors {
   std::vector<LaunchTensor> in;
   std::vector<LaunchOutput> out;
-  // How many launches without turns have this one's output at their end, whose inputs earlier turns
-  // have read.
+  // How many launches of a run without waves this launch is compared with. The sum of waves stands
+  // for two, the halves of the experts.
   size_t stands_for = 1;
-  // Copies other than of embeddings, and answers to questions about logits.
+  // True for copies other than of embeddings, and for token candidates.
   bool empty() const { return in.empty() && out.empty(); }
 };
 
 // `params`: of an operator `op` that runs on `device`.
 LaunchTensors TensorsOf(Op op, const void* params, Device& device);
 
-// Where a backend has them. The calls wait for the device; errors: DeviceLost.
+// Reads and writes launch tensors in a backend's memory. Waits for the device. Errors: DeviceLost.
 class LaunchMemory {
  public:
   LaunchMemory(Device* device, Backend backend) : device_(device), backend_(backend) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rows of a pass need logits, and which part of them suffices. Memory is reserved for the
-// engine's limits.
+// The rows of a pass that need logits, and for each the candidates that suffice. Memory is reserved
+// for the engine's limits.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,17 @@ class LogitRequests {
 
   void Clear();
   bool empty() const { return rows_.empty(); }
-  // The place of the next row that is added, among the logits.
+  // The index in the logits of the next row to be added.
   int32_t size() const { return static_cast<int32_t>(rows_.size()); }
-  // Requests logits of row `row`; `question`: the part that suffices; none: all.
+  // Requests the candidates that `question` asks for, or all logits of row `row` without a
+  // question.
   void Add(int32_t row, const std::optional<LogitQuestion>& question = {});
 
   absl::Span<const int32_t> rows() const { return rows_; }
-  // For the pass.
+  // The argument for the pass.
   HeadRows head() const { return {.rows = rows_, .questions = questions_}; }
-  // Waits for the candidates, and for the logits of the rows that no rule is for. *device_idle: the
-  // device has nothing left to do.
+  // Waits for the candidates, and for the logits of rows without a question. *device_idle: the
+  // device has finished all work.
   absl::Status Fetch(ModelRanks* model, bool* device_idle) const;
 
  private:

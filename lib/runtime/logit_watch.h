@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches the logits that a session chooses from and the tokens that it chooses, for what a healthy
-// model does not do: a device that fails without an error shows here first.
+// Raises alarms for logits and tokens that a healthy model does not produce. They are the first
+// sign of a device that fails without an error.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct LogitSum {
   uint64_t hash = 0;        // equal rows have equal hashes
   bool non_finite = false;  // the row has a NaN or an infinity
 };
-// One pass at the speed of memory.
+// Reads the row once.
 LogitSum SumOf(absl::Span<const float> logits);
 
 class LogitWatch {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine has done since it was opened, and what it holds: for hosts that show or scrape it.
+// Counters of an engine since it was opened, and its present state, for monitoring.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ struct EngineMetrics {
 // nothing is held while a step computes.
 EngineMetrics MetricsOf(const Engine& engine);
 
-// The same with the settings that explain it, as one line of JSON.
+// The same with the settings that explain the numbers, as one line of JSON.
 std::string MetricsJson(const Engine& engine);
 
 }  // namespace dsv4

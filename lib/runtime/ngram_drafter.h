@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drafts by looking up what followed the last tokens where they came before: prompts that are
-// quoted, code that is edited, names that return. It needs no weights and keeps nothing.
+// Drafts the tokens that followed an earlier occurrence of the last tokens: useful for quoted
+// prompts, edited code and repeated names. Needs no weights and keeps no state.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace dsv4 {
 
-// The longest and shortest end of a timeline that is looked for.
+// The longest and shortest suffix of a timeline that is searched for.
 inline constexpr int64_t kLongestNgram = 8, kShortestNgram = 2;
 
-// Fills `drafts` with what followed the longest end of `timeline`, of kShortestNgram to
-// kLongestNgram tokens, that came before; the last place where it did. Returns how many it drafts:
-// all, or none where there is no such place. Reads the timeline once.
+// Finds the longest suffix of `timeline`, of kShortestNgram to kLongestNgram tokens, that occurs
+// earlier, and its last earlier occurrence. Fills `drafts` with the tokens that followed. Returns
+// the number of drafts: all, or 0 without an occurrence. Reads the timeline once.
 size_t DraftByNgram(absl::Span<const int32_t> timeline, absl::Span<int32_t> drafts);
 
 }  // namespace dsv4

@@ -242,8 +242,7 @@ absl::Status OperatorComparison::Compare(const KernelEntry& entry, const void* p
                                          const LaunchTensors& tensors, LaunchRecord* record,
                                          absl::FunctionRef<void()> launch) {
   const LaunchMemory memory(device_, entry.backend);
-  // Known answers have none of the inputs that launches before have left; a sum of turns needs
-  // none.
+  // Known answers have no inputs that earlier launches have left. A sum of waves needs no inputs.
   const size_t inputs = std::min(tensors.in.size(), record->inputs.size());
   for (size_t i = 0; i < inputs; ++i) {
     DSV4_RETURN_IF_ERROR(memory.Write(tensors.in[i], std::move(record->inputs[i])));

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operator by operator: what a tested backend makes of the inputs that the same launch of the
-// baseline had. Nothing adds up over operators: each output of the tested engine is replaced by the
-// baseline's once it is compared.
-// One launch after the other: recorders are of engines that run in turns, each on one device.
+// Compares a tested backend with a baseline operator by operator: each launch receives the inputs
+// of the baseline's launch. Errors do not accumulate: after the comparison, each output is replaced
+// by the baseline's. The two engines run one after the other, each on one device.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +41,8 @@ struct OperatorFlips {
   std::tuple<int64_t, int64_t, double, double> worst_{};
 };
 
-// What a launch of the baseline read and wrote, as LaunchTensors has it. Without inputs, the tested
-// launch keeps its own: those that earlier launches left, as the baseline's.
+// The inputs and outputs of a launch of the baseline, in the order of LaunchTensors. Without
+// inputs, the tested launch uses what its earlier launches left, which equals the baseline's.
 struct LaunchRecord {
   Op op;
   std::vector<std::vector<float>> inputs, outputs;
@@ -55,8 +54,8 @@ class OperatorComparison {
   OperatorComparison(const OperatorComparison&) = delete;
   OperatorComparison& operator=(const OperatorComparison&) = delete;
 
-  // To be an engine's recorder while it makes the baseline's launches, then the other's while it
-  // makes the same ones. `device`: the engine's.
+  // The recorder for the baseline's engine, then for the tested engine, which makes the same
+  // launches. `device`: the engine's.
   LaunchRecorder* baseline(Device& device) {
     device_ = &device;
     return &baseline_;
@@ -67,12 +66,12 @@ class OperatorComparison {
   }
   // The baseline's launches so far, and a baseline that was recorded before.
   const std::vector<LaunchRecord>& launches() const { return launches_; }
-  // Of reading and writing them so far.
+  // The status of reading and writing them so far.
   const absl::Status& status() const { return status_; }
   void set_launches(std::vector<LaunchRecord> launches) { launches_ = std::move(launches); }
 
-  // After both: Internal when the launches were not the same, DeviceLost. Begins anew, the flips
-  // are kept.
+  // Called after both engines ran. Errors: Internal if the launches were not the same, DeviceLost.
+  // Then starts over; the flips are kept.
   absl::Status Complete();
 
   // By operator and output: "hc_pre.normed"; the last 64 elements of rows: "compress_kv.rows.rope".

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Has an engine write its expert profile every so often, on a thread of its own: what a process
-// that is killed loses is what came since the last time.
+// Writes an engine's expert profile at intervals, on its own thread. A process that is killed loses
+// only the counts since the last write.
 #pragma once
 
 #include <pthread.h>
@@ -16,10 +16,10 @@ namespace dsv4 {
 
 class ProfileKeeper {
  public:
-  // `write` does not throw. OutOfHostMemory where the system gives no thread.
+  // `write` must not throw. Errors: OutOfHostMemory if the system gives no thread.
   static absl::StatusOr<std::unique_ptr<ProfileKeeper>> Start(std::chrono::milliseconds interval,
                                                               std::function<void()> write);
-  // Waits for a write that runs.
+  // Waits for a running write.
   ~ProfileKeeper();
   ProfileKeeper(const ProfileKeeper&) = delete;
   ProfileKeeper& operator=(const ProfileKeeper&) = delete;
@@ -28,7 +28,7 @@ class ProfileKeeper {
   ProfileKeeper(std::chrono::milliseconds interval, std::function<void()> write);
   static void* Main(void* keeper);
   void Loop();
-  // Until the time of the next write; false to stop.
+  // Waits until the next write is due. False: stop.
   bool Wait();
 
   const std::chrono::milliseconds interval_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// |actual - expected| / |expected| over what is added to it. For verification.
+// |actual - expected| / |expected| over all vectors that were added. For verification.
 #pragma once
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The saved form of a session: a versioned header with the identity of what it belongs to, the
-// sections, and a checksum over all of it. It knows sizes and bytes; what the cache section holds
-// is KvSequence's. Images are untrusted when they come back.
+// The saved form of a session: a versioned header with the identity of model, tokenizer and cache,
+// the sections, and a checksum. KvSequence defines the content of the cache section. Images are
+// untrusted when they are loaded.
 //
 // Version 1, little-endian:
 //   0    "DSV4SESS"
@@ -25,12 +25,12 @@
 
 namespace dsv4 {
 
-// What an image and the engine that loads it must agree in.
+// The identity that an image and the engine that loads it must share.
 struct SessionIdentity {
   ContentHash weights, tokenizer, cache;
 };
 
-// What an engine that differs in one option has for `SessionIdentity::cache`.
+// SessionIdentity::cache of an engine that differs in one option, for error messages.
 struct OtherCache {
   std::string difference;  // for "was saved with "; names the option, and what the engine has
   ContentHash cache;
@@ -53,15 +53,15 @@ struct SessionSections {
 
 int64_t SessionImageBytes(const SessionCounts& counts);
 
-// Where the sections of an image of these counts lie. REQUIRES: it has SessionImageBytes(counts).
+// The sections of an image with these counts. REQUIRES: the image has SessionImageBytes(counts).
 SessionSections<uint8_t> SectionsOf(const SessionCounts& counts, absl::Span<uint8_t> image);
 
 // Writes header and checksum; the sections must be filled, and their padding is zeroed.
 void SealSessionImage(const SessionIdentity& identity, const SessionCounts& counts,
                       absl::Span<uint8_t> image);
 
-// Called with how many bytes of an image are done: after each kImagePartBytes, and at its end. What
-// is not OK ends the work and is its result.
+// Called with the number of bytes that are done, after each kImagePartBytes and at the end. An
+// error ends the work and is its result.
 using ImageProgress = std::function<absl::Status(int64_t)>;
 inline constexpr int64_t kImagePartBytes = int64_t{8} << 20;
 

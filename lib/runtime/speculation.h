@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The drafts of one session: tokens that are to be verified with its next step, and how well drafts
-// did so far. Who drafts and who verifies is the timeline's matter.
+// The drafts of one session: the tokens to verify in its next step, and statistics of acceptance.
+// Drafter makes the drafts; the timeline verifies them.
 #pragma once
 
 #include <array>
@@ -29,8 +29,8 @@ struct SpeculationStats {
 
 class Speculation {
  public:
-  // Drafting is given up when fewer than kFewestAccepted of the last kJudgedDrafts were accepted:
-  // at a tenth, verifying costs more than it saves however cheap drafts are.
+  // Drafting stops if fewer than kFewestAccepted of the last kJudgedDrafts were accepted. At a
+  // tenth, verification costs more than it saves, however cheap drafts are.
   static constexpr int32_t kJudgedDrafts = 64, kFewestAccepted = 7;
 
   // Room for `max_drafts` drafts, at most kMaxDraftTokens.
@@ -46,10 +46,10 @@ class Speculation {
   // Keeps the first `count`. REQUIRES: there are at least as many.
   void Keep(int32_t count) { count_ = count; }
 
-  // All drafts were verified, and the first `accepted` of them accepted: drops them.
+  // Drops all drafts, which were verified. The first `accepted` of them were accepted.
   void Record(int32_t accepted);
-  // How likely draft i is accepted once those before it are, by the last steps that verified it; 1
-  // to begin with, and again after many steps without it, so that it is tried once more.
+  // The probability that draft i is accepted if all drafts before it are, from the last steps that
+  // verified it. 1 at first, and again after many steps without it, so that it is tried once more.
   absl::Span<const double> right() const { return right_; }
   bool fell_back() const { return !stats_.fall_back.empty(); }
   const SpeculationStats& stats() const { return stats_; }

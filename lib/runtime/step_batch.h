@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ragged batch of one pass: which rows belong to which sequence. Its memory is reserved for the
-// engine's limits, so that a step allocates nothing.
+// The ragged batch of one pass: the rows of each sequence. Memory is reserved for the engine's
+// limits, so a step allocates nothing.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,10 @@ class StepBatch {
   explicit StepBatch(const StepLimits& limits);
 
   void Clear();
-  // Adds the next `tokens` of `sequence`, for which it reserves blocks; with `per_row_states` each
-  // of the rows can be the last one that is committed. MTP passes may go `draft_slots` past them.
-  // Errors are those of KvSequence::Reserve, and leave the batch as it was. REQUIRES: the limits
+  // Adds the next `tokens` of `sequence` and reserves blocks for them.
+  // - per_row_states: each of the rows can become the last committed one.
+  // - draft_slots: how many slots behind the rows MTP passes may use.
+  // Errors, which leave the batch unchanged: those of KvSequence::Reserve. REQUIRES: the limits
   // hold; the sequence outlives the step.
   absl::Status Add(KvSequence* sequence, absl::Span<const int32_t> tokens, int64_t draft_slots = 0,
                    bool per_row_states = false);
@@ -47,7 +48,7 @@ class StepBatch {
   int32_t last_row(int32_t index) const {
     return sequence(index).first_row + sequence(index).rows - 1;
   }
-  // Makes all rows part of their sequences, unpublished. Once the forward pass has succeeded.
+  // Commits all rows to their sequences, unpublished. Called after the forward pass has succeeded.
   void Commit();
 
  private:

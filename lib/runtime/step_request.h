@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call asks for one timeline. The same object goes from the session through the scheduler
-// and the step runner to the drafter; each of them has fields of its own.
+// A call's request for one timeline. The same object goes from the session through the scheduler
+// and the step runner to the drafter; each of them has its own fields.
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,7 @@ class StepRunner {
   absl::Status Forward();
   absl::Status Choose(ForEachRequest for_each);
   absl::Status PromptLogProbs();
-  // Tells the pace of a step that did nothing but choose tokens.
+  // Reports to the pace a step in which every session chose a token.
   void Measured(double seconds);
   void RemoveCancelled();
   // The request's batch tokens whose logits are wanted.

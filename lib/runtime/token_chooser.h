@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the next token of a session is chosen from: the sampler with all that it looks at besides
-// the logits (history, forced tokens, the thinking budget, the grammar, the caller's mask), kept in
-// step with the tokens chosen so far. It draws nothing and knows no rows.
+// Computes the distribution of a session's next token: the sampler and everything that it uses in
+// addition to the logits (history, forced tokens, the thinking budget, the grammar, the caller's
+// mask). Follows the tokens chosen so far. Does not draw tokens.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +20,23 @@
 
 namespace dsv4 {
 
-// Asked before each token is chosen, drafts included, in the thread of the call that steps the
-// session; it must not use the session. `timeline` is the prompt of `prompt_tokens` and the output
-// so far, drafts included: the answer must depend on it alone. Clears in `allowed`
-// [TokenMaskWords(vocab)], where all bits are set, those of tokens that must not come. False makes
-// the step fail as Cancelled.
+// The caller's mask, called for each token and draft on the thread that steps the session.
+// - timeline: the tokens so far. The first `prompt_tokens` are the prompt; the last may be drafts.
+//   The mask must depend on the timeline only.
+// - allowed: [TokenMaskWords(vocab)] all bits set. The function clears the bits of forbidden
+// tokens.
+// - Returns false to fail the step as Cancelled.
+// Must not use the session.
 struct TokenMask {
   bool (*fn)(void* user, absl::Span<const int32_t> timeline, int64_t prompt_tokens,
              absl::Span<uint32_t> allowed) = nullptr;
   void* user = nullptr;
 };
 
-// Tokens that may come at one place.
+// The tokens that are allowed at one place.
 struct TokenSet {
   std::vector<uint32_t> bits;  // [TokenMaskWords(vocab)]
-  uint64_t id;                 // of equal sets alone
+  uint64_t id;                 // different for different sets
   bool Holds(int32_t token) const {
     return (bits[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0;
   }
@@ -44,20 +46,20 @@ class TokenChooser {
  public:
   explicit TokenChooser(const EngineFacts& facts);  // which outlive it
 
-  // Another grammar than before begins with the next token.
+  // Sets the parameters. A new grammar starts with the next token.
   absl::Status SetParams(const SamplingParams& params);
   const SamplingParams& params() const { return sampler_.params(); }
   void set_mask(const TokenMask& mask) { mask_ = mask; }
   const TokenMask& mask() const { return mask_; }
 
-  // A new prompt, without output. Of what is pushed, the first `free_outputs` tokens are not the
-  // grammar's.
+  // Starts a new prompt, without output. The grammar does not apply to the first `free_outputs`
+  // tokens that are pushed.
   void Reset(absl::Span<const int32_t> prompt, int64_t free_outputs = 0);
   // The same with another grammar.
   void Reset(absl::Span<const int32_t> prompt, int64_t free_outputs,
              std::shared_ptr<const grammar::Grammar> grammar);
   int64_t free_outputs() const { return free_outputs_; }
-  // The output grew by `token`; took back its last one. REQUIRES for Pop: it is `token`.
+  // Adds `token` to the output; removes the output's last token. REQUIRES for Pop: it is `token`.
   void Push(int32_t token);
   void Pop(int32_t token);
   int64_t outputs() const { return outputs_; }
@@ -65,11 +67,11 @@ class TokenChooser {
   // Tokens that end a turn.
   bool Ends(int32_t token) const;
   bool has_grammar() const { return matcher_.active(); }
-  // What may come next by the grammar and the bans. Null without a grammar. Unsupported where the
-  // grammar's bounds are reached.
+  // The next tokens that the grammar and the bans allow. Null without a grammar. Errors:
+  // Unsupported if a limit of the grammar is reached.
   absl::StatusOr<std::shared_ptr<const TokenSet>> Allowed();
-  // The logits of the next row that ComputeDistribution needs if it draws by `uniform`; none: all.
-  // `allowed`: what Allowed() is there, null also where that is not known.
+  // The candidates of the next row that suffice for ComputeDistribution with the random number
+  // `uniform`; nullopt: it needs all logits. `allowed`: the result of Allowed(), null if not known.
   std::optional<LogitQuestion> Question(double uniform, const TokenSet* allowed) const;
 
   // The distribution of the token after `timeline`: the prompt and the output pushed. Errors: those
@@ -78,7 +80,7 @@ class TokenChooser {
                                    Distribution* out);
 
  private:
-  // The token that must come, or -1.
+  // The forced token, or -1.
   int32_t Forced(const TokenSet* allowed) const;
   void StartGrammar();
   absl::string_view BytesOf(int32_t token) const;
@@ -87,8 +89,8 @@ class TokenChooser {
   Sampler sampler_;
   grammar::Matcher matcher_;
   int64_t free_outputs_ = 0;
-  // Allowed() of late, by the grammar's mask (null: all tokens) and whether turn and reasoning may
-  // end.
+  // Recent results of Allowed(), by the grammar's mask (null: all tokens) and whether turn and
+  // reasoning may end.
   struct KnownSet {
     std::shared_ptr<const grammar::MaskBits> mask;
     bool may_end, may_end_thinking;

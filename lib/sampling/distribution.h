@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A probability distribution over tokens and what can be drawn from it. How logits become one is
-// sampler.h's matter.
+// A probability distribution over tokens. sampler.h computes it from logits.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +9,23 @@
 
 namespace dsv4 {
 
-// In proportion to its weight; all weights of a distribution have one scale. The sampler's are
-// TokenWeight's, whose sums are exact in any order.
+// A token and its weight. Probabilities are proportional to weights. The sampler's weights are
+// those of TokenWeight, so that sums are exact in any order.
 struct Candidate {
   int32_t token;
   float weight;
 };
 
-// Candidates in ascending token order, each of positive weight; the others have probability 0.
+// Candidates in ascending token order, with positive weights. Other tokens have probability 0.
 class Distribution {
  public:
-  // Empty, with room for `vocab` candidates, which is all that it will ever allocate.
+  // An empty distribution with room for `vocab` candidates. Allocates nothing afterwards.
   explicit Distribution(int64_t vocab);
 
   // All mass on one token.
   void SetPoint(int32_t token);
-  // Takes the candidates that `fill(std::vector<Candidate>*)` leaves in the vector it is given,
-  // whose content is unspecified.
+  // Calls `fill(std::vector<Candidate>*)`, which sets the candidates. The vector's content before
+  // is undefined.
   template <class Fill>
   void Assign(Fill&& fill) {
     fill(&candidates_);
@@ -43,8 +42,8 @@ class Distribution {
   double mass_ = 0;  // sum of the weights, in their order
 };
 
-// The token at share `uniform` of the mass, in token order. REQUIRES: at least one candidate, and a
-// number in [0, 1).
+// The token at `uniform` times the mass, in token order. REQUIRES: at least one candidate;
+// `uniform` in [0, 1).
 int32_t Draw(const Distribution& distribution, double uniform);
 
 }  // namespace dsv4

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a caller asks of the choice of tokens, and the ranges of it. Plain data; sampler.h applies
-// it. Stop strings are checked where they are used (lib/text/stop_strings.h).
+// Sampling parameters and their ranges. sampler.h applies them. lib/text/stop_strings.h checks stop
+// strings.
 #pragma once
 
 #include <cstdint>
@@ -35,20 +35,20 @@ struct SamplingParams {
   uint64_t seed = 0;
   int64_t max_tokens = 0;  // 0 = no limit
 
-  // Logits of tokens of the prompt and the output: divided by it when positive, multiplied when
-  // negative. 0 or 1 = off.
+  // Divides positive logits and multiplies negative ones, for tokens of the prompt and the output.
+  // 0 or 1 = off.
   float repetition_penalty = 0;
-  // Taken off the logits of tokens of the output: once, and once per occurrence.
+  // Subtracted from the logits of tokens of the output: once, and once per occurrence.
   float presence_penalty = 0, frequency_penalty = 0;
   std::vector<LogitBias> logit_bias{};   // added to logits; several of one token add up
   std::vector<int32_t> banned_tokens{};  // never chosen
   std::vector<int32_t> forced_tokens{};  // the output begins with these
 
-  // Reasoning of a turn that the prompt opens with <think> is ended by </think> after so many
-  // tokens; 0 = no limit. Applied by the runtime, which knows the ids.
+  // If the prompt opens the reasoning, </think> is forced after so many tokens; 0 = no limit.
+  // Applied by the runtime.
   int64_t max_thinking_tokens = 0;
 
-  // What the output must match; null = anything. Applied by the runtime.
+  // The grammar of the output; null = none. Applied by the runtime.
   std::shared_ptr<const grammar::Grammar> grammar{};
 
   // Each ends the turn.
@@ -59,7 +59,7 @@ struct SamplingParams {
   int32_t draft_tokens = 0;  // speculation: drafts per forward, 0 = off
 };
 
-// InvalidArgument that names the field and its range; token ids are held against `vocab` ids.
+// Errors: InvalidArgument, naming the field and its range. Token ids must be below `vocab`.
 absl::Status ValidateSampling(const SamplingParams& params, int64_t vocab);
 
 }  // namespace dsv4

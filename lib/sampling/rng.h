@@ -23,9 +23,9 @@ inline constexpr std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> coun
   return counter;
 }
 
-// A uniform number in [0, 1), a multiple of 2^-53: the one by which the token at `position` is
-// drawn, whoever draws it. Because a draft is drawn by the number that its verification draws by,
-// the two are equal as often as their distributions are near.
+// A uniform number in [0, 1), a multiple of 2^-53, for drawing the token at `position`. A draft and
+// its verification use the same number, so they often draw the same token if their distributions
+// are close.
 inline constexpr double Uniform(uint64_t seed, uint64_t position) {
   const std::array<uint32_t, 4> bits =
       Philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), 0, 0},

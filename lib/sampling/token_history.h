@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tokens a timeline holds and how often: what the penalties look at. Not the timeline itself.
+// The tokens of a timeline and their number of occurrences, for penalties.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,12 @@ class TokenHistory {
  public:
   explicit TokenHistory(int64_t vocab);
 
-  // Forgets everything and takes `prompt`. O(its tokens and those forgotten).
+  // Replaces the history by `prompt`. O(tokens of both).
   void Reset(absl::Span<const int32_t> prompt);
 
   // Adds one token of output. O(1).
   void Push(int32_t token);
-  // Takes back the last Push; several are taken back in reverse order. REQUIRES: `token` is the
-  // last one pushed and not taken back.
+  // Undoes the last Push. REQUIRES: `token` is the last token pushed and not undone.
   void Pop(int32_t token);
 
   // The distinct tokens of prompt and output, in order of first appearance.

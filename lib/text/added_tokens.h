@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The added tokens of a tokenizer: strings that stand for one id wherever they occur in a text,
-// before any other rule looks at it.
+// The added tokens of a tokenizer: strings that become one id wherever they occur in a text, before
+// any other rule applies.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct AddedToken {
   std::string content;
 };
 
-// Longest of a set of strings at the start of a text.
+// Finds the longest of a set of strings at the start of a text.
 class TokenTrie {
  public:
   void Insert(absl::string_view token, int32_t id);
@@ -40,8 +40,8 @@ class TokenTrie {
 
 class AddedTokens {
  public:
-  // The array "added_tokens" of the document `root`; none when it is missing. Corrupt, naming the
-  // token, for a repeated or an overlong one; Unsupported, by name, for single_word, lstrip and
+  // Reads the array "added_tokens" of the document `root`, which may be missing. Errors: Corrupt,
+  // naming the token, for a repeated or an overlong one; Unsupported for single_word, lstrip and
   // rstrip.
   static absl::StatusOr<AddedTokens> FromJson(const JsonValue& root, absl::string_view where);
 
@@ -49,8 +49,8 @@ class AddedTokens {
   const std::vector<AddedToken>& tokens() const { return tokens_; }
   bool IsSpecial(int32_t id) const { return special_ids_.contains(id); }
 
-  // Cuts `text` at the added tokens in it, leftmost first and longest at one place, and hands what
-  // it finds, in order, to `on_text` (never empty; an error of its ends the walk) and `on_token`.
+  // Cuts `text` at the added tokens in it: the leftmost first, the longest at each place. Calls
+  // `on_text` (with a text that is not empty; an error ends the walk) and `on_token` in order.
   absl::Status Split(absl::string_view text,
                      absl::FunctionRef<absl::Status(absl::string_view)> on_text,
                      absl::FunctionRef<void(int32_t)> on_token) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte pair encoding: the tokens of one word. Words are bytes; where they begin and end is
-// pre_tokenizer.h's.
+// Byte pair encoding: the tokens of one word, which is a byte string. pre_tokenizer.h cuts texts
+// into words.
 #pragma once
 
 #include <array>
@@ -37,9 +37,9 @@ class Bpe {
     std::vector<Candidate> heap;  // the lowest rank, then the leftmost place, on top
   };
 
-  // The object "model" of a tokenizer.json, whose tokens are `vocabulary`. Corrupt for a byte
-  // without a token and for a merge, named, whose parts or result are no tokens. Unsupported, by
-  // name, for another type of model and for options beyond ignore_merges.
+  // Reads the object "model" of a tokenizer.json, whose tokens are `vocabulary`. Errors: Corrupt
+  // for a byte without a token and for a merge (named) whose parts or result are not tokens;
+  // Unsupported for another type of model and for options other than ignore_merges (named).
   static absl::StatusOr<Bpe> FromJson(const JsonValue& model, const Vocabulary& vocabulary,
                                       absl::string_view where);
 

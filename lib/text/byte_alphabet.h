@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The alphabet of byte-level BPE, as GPT-2 defined it: one printable character for each byte value.
-// The vocabulary of a tokenizer.json is written in it.
+// The alphabet of byte-level BPE, defined by GPT-2: one printable character for each byte value.
+// tokenizer.json spells its vocabulary in this alphabet.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace dsv4 {
 // The character, in UTF-8, that stands for `byte`.
 std::string AlphabetCharacter(uint8_t byte);
 
-// The bytes that `token` stands for; nullopt when one of its characters is not of the alphabet.
+// The bytes that `token` stands for; nullopt if one of its characters is not in the alphabet.
 std::optional<std::string> AlphabetBytes(absl::string_view token);
 
 }  // namespace dsv4

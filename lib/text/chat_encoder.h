@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversations to prompts, as the family's published encoder writes them: which control tokens and
-// which texts make up the prompt of a list of messages. How text becomes tokens is the tokenizer's;
-// JSON forms of conversations are chat_json.h's.
+// Renders conversations to prompts like the family's published encoder: the control tokens and
+// texts of a list of messages. chat_json.h reads conversations from JSON.
 #pragma once
 
 #include <cstdint>
@@ -15,27 +14,28 @@
 
 namespace dsv4 {
 
-// The prompt of `messages` as token ids: it begins with the begin-of-sentence token and, when the
-// last message is a user's or a tool's, ends with the opened assistant turn. Control tokens come
-// from structure alone: every text of a message, tool, schema or name is encoded with added tokens
-// off, so none can forge one. Otherwise the ids are those of the published prompt's text.
+// Renders `messages` to token ids. The prompt begins with the begin-of-sentence token. If the last
+// message is a user's or a tool's, it ends with the opened assistant turn. Texts of messages,
+// tools, schemas and names are encoded with added tokens off, so they cannot forge a control token.
+// Otherwise the ids equal those of the published prompt's text.
 //
-// With a `context` the result continues the prompt of that conversation: it is what `messages` add.
+// With a `context` the result continues the prompt of the context: it has only the ids that
+// `messages` add.
 //
-// InvalidArgument, naming the message and the field: text that is not UTF-8, an empty developer
-// message, an unknown task, tool-call arguments that are no object. Unsupported: another role
-// (names it and the message), arguments nested too deeply. NotFound: a control token (named) that
-// the tokenizer lacks. Messages that are not rendered (the context's, dropped ones) are checked for
-// UTF-8 alone.
+// Errors:
+// - InvalidArgument, naming the message and the field: text that is not UTF-8, an empty developer
+//   message, an unknown task, tool-call arguments that are not an object.
+// - Unsupported: another role (names it and the message), arguments nested too deeply.
+// - NotFound: the tokenizer lacks a control token (named).
+// Messages that are not rendered (those of the context, dropped ones) are only checked for UTF-8.
 absl::StatusOr<std::vector<int32_t>> RenderChat(const Tokenizer& tokenizer,
                                                 absl::Span<const ChatMessage> messages,
                                                 const ChatOptions& options,
                                                 absl::Span<const ChatMessage> context = {});
 
-// The same prompt as text, byte for byte the published one, for people and for comparison: unlike
-// the ids it cannot tell a control token from a message that spells one, so it is not to be
-// tokenized. WTF-8: unpaired surrogates of tool-call arguments stay what they are, while the ids
-// hold U+FFFD for them.
+// The same prompt as text, byte for byte the published one, for display and comparison. Do not
+// tokenize it: it cannot distinguish a control token from a message that spells one. The text is
+// WTF-8: unpaired surrogates of tool-call arguments stay. In the ids they are U+FFFD.
 absl::StatusOr<std::string> RenderChatText(absl::Span<const ChatMessage> messages,
                                            const ChatOptions& options,
                                            absl::Span<const ChatMessage> context = {});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversations and tools from JSON in the form of OpenAI's chat API, with the family's own keys.
+// Reads conversations and tools from JSON in the form of OpenAI's chat API, with the family's own
+// keys.
 #pragma once
 
 #include <vector>
@@ -11,21 +12,24 @@
 
 namespace dsv4 {
 
-// An array of message objects. Keys: role, content, reasoning_content, tool_calls, tool_call_id,
-// wo_eos, tools, response_format, task, and prefix, which on the last message, an assistant's, is
-// wo_eos: the model continues it. Others are ignored. The JSON dialect is Python's
-// (python_json.h).
+// Reads an array of message objects.
+// - Keys: role, content, reasoning_content, tool_calls, tool_call_id, wo_eos, tools,
+//   response_format, task, and prefix. `prefix` is allowed on the last message if it is an
+//   assistant's, and means wo_eos: the model continues the message. Other keys are ignored.
+// - The JSON dialect is Python's (python_json.h).
+// - `content` may be a list of parts. The texts of parts of type text, input_text or output_text,
+// or
+//   without a type, are joined by an empty line. In user and tool messages another part without a
+//   text becomes "[Unsupported TYPE]", as in the published encoder. Null is an empty text, except
+//   in user messages. Numbers and booleans in place of a text are read as in the published encoder.
+// - Tool-call arguments may be an object or its JSON in a string. Null: no arguments.
 //
-// `content` may be a list of parts, whose texts are joined by an empty line: parts of type text,
-// input_text or output_text, or without a type. Another part without a text is "[Unsupported TYPE]"
-// in user and tool messages, as published. Null is an empty text but of a user; numbers and
-// booleans where a text belongs are read as the published encoder reads them. Tool-call arguments
-// may be an object or its JSON in a string; null is no arguments.
-//
-// Corrupt: not JSON. InvalidArgument, as "SOURCE[i].KEY...": a value of another kind than its key
-// takes, a tool call or a tool without its parts, a tool of the flat form, a part whose text would
-// be lost, a key whose words would be lost in its message's role, a prefix that is not the last;
-// also in messages that are only to be context, where the published encoder would not notice.
+// Errors:
+// - Corrupt: not JSON.
+// - InvalidArgument, as "SOURCE[i].KEY...": a value of the wrong kind; an incomplete tool call or
+//   tool; a tool in the flat form; a part or key whose text the message's role would drop; a prefix
+//   on a message that is not the last. Also in messages of a context, where the published encoder
+//   would not notice.
 absl::StatusOr<std::vector<ChatMessage>> ParseMessages(absl::string_view json,
                                                        absl::string_view source = "messages");
 absl::StatusOr<std::vector<ChatMessage>> MessagesFromJson(const JsonValue& array,
@@ -34,7 +38,7 @@ absl::StatusOr<std::vector<ChatMessage>> MessagesFromJson(const JsonValue& array
 // An assistant's message as an object that MessagesFromJson reads back: role, content,
 // reasoning_content and tool_calls, ids where they are not empty.
 JsonValue AssistantToJson(const ChatMessage& message);
-// Any message as such an object, with the keys that mean something in its role and are set.
+// Any message as such an object, with the keys that are set and that its role uses.
 JsonValue MessageToJson(const ChatMessage& message);
 
 // An array of {"type": "function", "function": {...}}: the values of "function", for

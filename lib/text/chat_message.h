@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A conversation as the chat encoder takes it: plain structures, to be filled by hand or by
-// ParseMessages (chat_json.h). What they render to is chat_encoder.h's.
+// Messages and options of the chat encoder (chat_encoder.h), as plain structs. MessagesFromJson
+// (chat_json.h) fills them from JSON.
 #pragma once
 
 #include <optional>
@@ -11,14 +11,14 @@
 
 namespace dsv4 {
 
-// All texts of these structures are UTF-8; WTF-8 (unicode.h) is accepted, because Python's strings
-// hold unpaired surrogates.
+// All texts of these structs are UTF-8. WTF-8 (unicode.h) is accepted, because Python's strings can
+// have unpaired surrogates.
 
 struct ToolCall {
-  std::string id;  // by which its result is found; empty for none
+  std::string id;  // tool results refer to it; may be empty
   std::string name;
-  // JSON, read as ParsePythonJson does. An object gives the parameters; text that is no JSON is
-  // taken as the one parameter "arguments"; other JSON is an error.
+  // JSON, in the dialect of ParsePythonJson. An object has the parameters. Text that is not JSON
+  // becomes the only parameter "arguments". Other JSON is an error.
   std::string arguments;
 };
 
@@ -30,12 +30,12 @@ struct ChatMessage {
   std::vector<ToolCall> tool_calls = {};  // assistant
   std::string tool_call_id = {};          // tool: the call that it answers
   bool wo_eos = false;                    // assistant: leave the end-of-sentence token out
-  // System and developer write them; on roles but user and tool they also keep earlier reasoning
-  // (ChatOptions::drop_thinking). Function definitions as ParseTools gives them.
+  // Rendered in system and developer messages. On all roles except user and tool they also keep
+  // earlier reasoning (ChatOptions::drop_thinking). Function definitions from ToolsFromJson.
   std::vector<JsonValue> tools = {};
   std::optional<JsonValue> response_format = {};  // system, developer
-  // A quick task that the model is to do after this message: "action", "query", "authority",
-  // "domain", "title" or "read_url". Not of a tool result.
+  // A quick task for the model after this message: "action", "query", "authority", "domain",
+  // "title" or "read_url". Not for tool results.
   std::optional<std::string> task = {};
 };
 
@@ -44,7 +44,7 @@ enum class ThinkingMode {
   kThinking,  // turns after the last user message reason first, after <think>
 };
 
-// Of the published encoders. They differ in the efforts alone.
+// The published encoders. They differ only in the instructions about effort.
 enum class ChatEncoder {
   kPreview,  // of DeepSeek-V4-Flash and -Pro of April, and their DSpark variants
   k0731,     // of DeepSeek-V4-Flash-0731 and -Pro-0813
@@ -63,9 +63,9 @@ struct ChatOptions {
   ReasoningEffort effort = ReasoningEffort::kNone;
   ChatEncoder encoder = ChatEncoder::kPreview;
   // In thinking mode: leave out the reasoning of turns before the last user or developer message,
-  // and earlier developer messages altogether. Off by itself when any message brings tools.
+  // and earlier developer messages. No effect if any message has tools.
   bool drop_thinking = true;
-  bool begin_of_sentence = true;  // only where no context goes before
+  bool begin_of_sentence = true;  // no effect with a context
 };
 
 }  // namespace dsv4

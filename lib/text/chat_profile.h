@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of the family's published chat encoders a model was trained with, and what the two differ
-// in: the instruction that a reasoning effort puts at the head of the prompt.
+// Detects which published chat encoder a model was trained with. The encoders differ in the
+// instruction about reasoning effort at the head of the prompt.
 #pragma once
 
 #include <optional>
@@ -17,18 +17,17 @@ absl::string_view ChatEncoderName(ChatEncoder encoder);  // "preview" or "0731"
 // The instruction, line breaks included; empty for efforts that write nothing.
 absl::string_view EffortPrompt(ChatEncoder encoder, ReasoningEffort effort);
 
-// An effort by the name that the published encoder gives it; empty is none. InvalidArgument for
-// what it refuses: "low" is the newer encoder's only, and so is the empty name.
+// The effort with this name in the published encoder. "": none. Errors: InvalidArgument for names
+// that `encoder` refuses; the preview refuses "low" and "".
 absl::StatusOr<ReasoningEffort> EffortFromName(ChatEncoder encoder, absl::string_view name);
 
 struct FoundChatEncoder {
   ChatEncoder encoder;
-  std::string file;  // which says so, within the folder
+  std::string file;  // the file of the folder that identified it
 };
 
-// The encoder that the files of a model folder show by their instructions: the published encoder
-// itself, or a chat template. Nullopt where none of them shows one; config.json cannot. Files of
-// more than 1 MiB count for nothing.
+// Detects the encoder by the instructions in a file of the model folder: the published encoder or a
+// chat template. nullopt if no file identifies it. Ignores files above 1 MiB.
 std::optional<FoundChatEncoder> FindChatEncoder(const std::string& folder);
 
 }  // namespace dsv4

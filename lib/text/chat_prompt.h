@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A prompt under construction: one text, and the places in it that are control tokens rather than
-// text that may spell one. Which tokens and texts a conversation needs is chat_encoder.h's.
+// A prompt under construction: one text, and the places in it that are control tokens. Text that
+// spells a control token is not one. chat_encoder.h fills the prompt.
 #pragma once
 
 #include <cstddef>
@@ -41,20 +41,20 @@ class ChatPrompt {
  public:
   void Control(ControlToken token);
 
-  // Anything that a user, a tool or a model wrote: no control token comes out of it.
+  // Adds text of a user, a tool or a model. It never becomes a control token.
   void Text(absl::string_view text) { text_.append(text.data(), text.size()); }
-  // The same, of the value as Python writes it.
+  // The same for a value, written as JSON like Python does.
   void Json(const JsonValue& value);
 
-  // The format's own words: what spells a control token in them is one.
+  // Adds text of the format itself. Control tokens that it spells are control tokens.
   void Template(absl::string_view words);
 
   const std::string& text() const& { return text_; }
   std::string&& text() && { return std::move(text_); }
 
-  // Neighbouring texts are one string to the tokenizer, because words may reach from one into the
-  // next. Surrogates, which no token can spell, become U+FFFD. NotFound: a control token (named)
-  // that the tokenizer lacks. InvalidArgument: text that is not WTF-8.
+  // The token ids. Neighbouring texts are tokenized as one string, because words may span them.
+  // Surrogates become U+FFFD, since no token can spell them. Errors: NotFound if the tokenizer
+  // lacks a control token (named), InvalidArgument for text that is not WTF-8.
   absl::StatusOr<std::vector<int32_t>> Encode(const Tokenizer& tokenizer) const;
 
  private:

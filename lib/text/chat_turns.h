@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From messages to the turns that are rendered: tool results and neighbouring user messages become
-// one user turn, results take the order of their calls, and turns that the thinking mode drops are
-// left out. How a turn is written is chat_encoder.h's.
+// Groups messages into the turns that chat_encoder.h renders: tool results and neighbouring user
+// messages become one user turn, results are ordered by their calls, and turns that the thinking
+// mode drops are left out.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,13 @@
 
 namespace dsv4 {
 
-// Points into the messages that it was made of.
+// Points into the messages from which it was made.
 struct ChatTurn {
-  // The first message of the turn. In a user turn the others are in `parts` alone.
+  // The first message of the turn. The other messages of a user turn are only in `parts`.
   const ChatMessage* message;
   absl::string_view list;  // "messages" or "context"
   size_t index;            // of `message` in its list
-  // Of a user turn its messages, of role user or tool, in the order in which they are written.
+  // The messages of a user turn, of role user or tool, in the order in which they are rendered.
   std::vector<const ChatMessage*> parts = {};
 
   bool IsUser() const { return !parts.empty(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The markup of a completion: the control markers and the pieces of tool calls that both parsers,
-// of whole texts and of streams, look for. What their order means is the parsers'.
+// The markup of a completion: the control markers and the parts of tool calls, for the parser of
+// whole completions and the streaming parser.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ namespace dsv4::markup {
 #define DSV4_DSML "｜DSML｜"
 inline constexpr absl::string_view kBeginOfSentence = "<｜begin▁of▁sentence｜>";
 inline constexpr absl::string_view kEndOfSentence = "<｜end▁of▁sentence｜>";
-// What begins the turn of another than the assistant, or its own next one.
+// Markers that begin another turn, of any role.
 inline constexpr absl::string_view kUser = "<｜User｜>";
 inline constexpr absl::string_view kAssistant = "<｜Assistant｜>";
 inline constexpr absl::string_view kLatestReminder = "<｜latest_reminder｜>";
@@ -40,7 +40,7 @@ inline constexpr absl::string_view kStringTrue = "\" string=\"true\">";
 inline constexpr absl::string_view kStringFalse = "\" string=\"false\">";
 #undef DSV4_DSML
 
-// A few byte strings to look for, none a prefix of another.
+// A set of byte strings to search for. None is a prefix of another.
 class MarkerSet {
  public:
   static constexpr size_t kMaxMarkers = 12;
@@ -61,11 +61,12 @@ class MarkerSet {
     size_t end() const { return position + marker.size(); }
   };
 
-  // What `text` has at `position`: kPartial where the text ends within a marker (also at its end).
+  // What `text` has at `position`. kPartial: the text ends inside a marker, or `position` is its
+  // end.
   Hit At(absl::string_view text, size_t position) const;
 
-  // The leftmost marker at or after `from`. Without one: kPartial, and the position from which on
-  // the text is a proper start of one; or kNone and the text's end.
+  // The leftmost marker at or after `from`. Without one: kPartial and the position where a marker
+  // may begin that the text cuts off; or kNone and the text's end.
   Hit Find(absl::string_view text, size_t from) const;
 
  private:
@@ -79,11 +80,11 @@ inline constexpr MarkerSet kAfterKey = {kStringTrue, kStringFalse, kParameterSla
 inline constexpr MarkerSet kAfterValue = {kParameterEnd, kParameterEndBroken, kParameterSlash};
 
 // Position of the first character at or after `from` that Python's \s does not match.
-// REQUIRES: `text` is UTF-8 and `from` no place within a character.
+// REQUIRES: `text` is UTF-8 and `from` is not inside a character.
 size_t SkipPythonSpace(absl::string_view text, size_t from);
 
-// The tool's name, given what stands between kToolNameStart and a marker of kAfterToolName;
-// nullopt when it does not end as a name must.
+// The tool's name in the text between kToolNameStart and a marker of kAfterToolName; nullopt if the
+// text does not end as a name must.
 std::optional<absl::string_view> ToolName(absl::string_view text);
 
 }  // namespace dsv4::markup

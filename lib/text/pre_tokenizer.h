@@ -16,13 +16,13 @@ namespace dsv4 {
 
 class PreTokenizer {
  public:
-  // The object "pre_tokenizer" of the document `root`: Split steps with behavior Isolated, then
-  // ByteLevel without prefix space and regex, in a Sequence; or ByteLevel alone. Unsupported, by
-  // name, for others.
+  // Reads the object "pre_tokenizer" of the document `root`: a Sequence of Split steps with
+  // behavior Isolated, then ByteLevel without prefix space and regex; or only ByteLevel. Errors:
+  // Unsupported for others (named).
   static absl::StatusOr<PreTokenizer> FromJson(const JsonValue& root, absl::string_view where);
 
-  // Hands the words of `text`, none empty, in order to `emit`; they make up the text. Errors are
-  // those of SplitPattern::ForEachPiece and of `emit`. REQUIRES: `text` is UTF-8.
+  // Calls `emit` for the words of `text` in order. No word is empty; joined, they are the text.
+  // Errors: those of SplitPattern::ForEachPiece and `emit`. REQUIRES: `text` is UTF-8.
   absl::Status Split(absl::string_view text, MatchState& state,
                      absl::FunctionRef<absl::Status(absl::string_view)> emit) const;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON as Python's json module reads and writes it, which is how the family's prompts were made:
-// json.loads takes NaN, Infinity and unpaired surrogate escapes, json.dumps(ensure_ascii=False)
-// spaces and spells values in its own way. Strict JSON is lib/io/json.h's.
+// JSON as Python's json module reads and writes it, because the family's prompts were made with it.
+// json.loads accepts NaN, Infinity and unpaired surrogate escapes; json.dumps(ensure_ascii=False)
+// has its own spacing and number format. lib/io/json.h is strict.
 #pragma once
 
 #include <cstdint>

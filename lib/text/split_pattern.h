@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One pattern of a pre-tokenizer: cuts a text into the pattern's matches and what lies between
-// them. The patterns are written for Oniguruma (Ruby syntax), which the HF tokenizers library uses;
-// they are translated for PCRE2.
+// One pattern of a pre-tokenizer: cuts a text into the pattern's matches and the texts between
+// them. Patterns are in Oniguruma's Ruby syntax, as in the HF tokenizers library, and are
+// translated to PCRE2.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-// PCRE2's own names, so that users of this header need not see its header.
+// Forward declarations of PCRE2's types, so that this header does not include PCRE2's.
 struct pcre2_real_code_8;
 struct pcre2_real_match_data_8;
 struct pcre2_real_match_context_8;
 
 namespace dsv4 {
 
-// What one thread needs to match, for any number of patterns.
+// Working memory of one thread, for any number of patterns.
 class MatchState {
  public:
   MatchState();
@@ -40,7 +40,7 @@ class MatchState {
 class SplitPattern {
  public:
   enum class Engine {
-    kJit,          // machine code, or the interpreter where the system allows none
+    kJit,          // machine code, or the interpreter if the system forbids it
     kInterpreter,  // the same pieces, slower
   };
 
@@ -49,12 +49,12 @@ class SplitPattern {
   // alternatives and quantifiers. Corrupt for a malformed one.
   static absl::StatusOr<SplitPattern> FromRegex(absl::string_view regex,
                                                 Engine engine = Engine::kJit);
-  // Matches `literal`, which must not be empty, and nothing else.
+  // A pattern that matches only `literal`, which must not be empty.
   static absl::StatusOr<SplitPattern> FromLiteral(absl::string_view literal);
 
-  // Hands the pieces of `text`, none empty, in order to `emit`; they make up the text. `emit` may
-  // use `state`, and an error of its ends the walk. Unsupported when the pattern backtracks too
-  // much.
+  // Calls `emit` for the pieces of `text` in order. No piece is empty; joined, they are the text.
+  // `emit` may use `state`; its error ends the walk. Errors: Unsupported if the pattern backtracks
+  // too much.
   // REQUIRES: `text` is UTF-8.
   absl::Status ForEachPiece(absl::string_view text, MatchState& state,
                             absl::FunctionRef<absl::Status(absl::string_view)> emit) const;

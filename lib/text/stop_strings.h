@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends a text that streams before the first stop string in it, whatever the pieces it arrives in.
+// Ends a streaming text before its first stop string, however the text is split into pieces.
 #pragma once
 
 #include <cstddef>
@@ -13,28 +13,28 @@
 
 namespace dsv4 {
 
-// The first stop string is the one whose last byte comes first; of several that end there, the
+// The first stop string is the one that is complete first; of several that end together, the
 // longest. One thread at a time.
 class StopStrings {
  public:
   static constexpr size_t kMaxStrings = 16;
   static constexpr size_t kMaxBytes = 256;  // of each
 
-  // None: everything passes. InvalidArgument for too many, an empty one, one that is too long or
-  // not UTF-8.
+  // Without strings, all text passes. Errors: InvalidArgument for too many strings, and for one
+  // that is empty, too long or not UTF-8.
   StopStrings() = default;
   static absl::StatusOr<StopStrings> Create(absl::Span<const std::string> strings);
 
-  // Appends to *out what is decided of the text so far: all of it but the longest end that may
-  // begin a stop string, at most kMaxBytes - 1 bytes; whole characters if `text` is. True when a
-  // stop string is complete: *out ends before it, and the rest of `text` is dropped; the next text
-  // begins anew. Linear time; allocates only to grow *out.
+  // Appends the text so far to *out, except the longest suffix that may begin a stop string (at
+  // most kMaxBytes - 1 bytes). Appends whole characters if `text` has whole characters. Returns
+  // true if a stop string is complete: *out then ends before it, the rest of `text` is dropped, and
+  // the next call begins a new text. Linear time; allocates only to grow *out.
   bool Push(absl::string_view text, std::string* out);
 
-  // The text is over: appends what is held back. Ready for another text afterwards.
+  // Ends the text: appends what was held back. The next call begins a new text.
   void Flush(std::string* out);
 
-  // Drops what is held back.
+  // Drops the text that is held back.
   void Reset();
 
   bool empty() const { return patterns_.empty(); }

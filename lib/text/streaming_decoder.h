@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token ids to text one id at a time, cut only between UTF-8 characters.
+// Decodes token ids one at a time, to whole UTF-8 characters.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace dsv4 {
 
-// The texts of all Push calls and of Flush, joined, are Tokenizer::Decode of the same ids.
+// The joined texts of all Push calls and Flush equal Tokenizer::Decode of the same ids.
 // One thread at a time.
 class StreamingDecoder {
  public:
@@ -27,12 +27,11 @@ class StreamingDecoder {
   // Tokenizer::TokenBytes; the state is then as before the call. Allocates only to grow *text.
   absl::Status Push(int32_t id, std::string* text);
 
-  // Appends what is held back, as U+FFFD (nothing when nothing is). Ready for another text
-  // afterwards.
+  // Appends U+FFFD if bytes are held back. The next call begins a new text.
   void Flush(std::string* text);
 
  private:
-  // Room for all but absurd tokens after what is held, so that a step allocates nothing.
+  // Room for the held bytes and a token of usual length, so that a step allocates nothing.
   static constexpr size_t kHeldBytes = 3, kMostBytes = size_t{1} << 16;
 
   const Tokenizer* tokenizer_;

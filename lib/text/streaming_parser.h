@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A completion taken apart while it streams: reasoning, content and tool calls as events, whatever
-// the pieces it arrives in. What the published parser accepts (completion_parser.h) gives the same
-// message here; what it refuses is delivered all the same, with an event that says what is wrong,
-// unless only </think>, the line breaks before tool calls or the markers around them are missing.
+// A streaming parser of completions: delivers reasoning, content and tool calls as events, however
+// the completion is split into pieces. Completions that the published parser accepts
+// (completion_parser.h) give the same message. Others are delivered too, with an event that says
+// what is wrong, unless only </think>, line breaks before tool calls or the markers around them are
+// missing.
 #pragma once
 
 #include <cstddef>
@@ -18,89 +19,92 @@
 
 namespace dsv4 {
 
-// Views live during the call that delivers the event. Texts are UTF-8 of whole characters.
+// Views live until the sink returns. Texts are whole UTF-8 characters.
 struct ParserEvent {
   enum class Kind {
     kReasoning,          // text
     kText,               // text: content of the message
     kToolCallStart,      // call, id, text: the tool's name
     kToolCallArguments,  // call, text, repaired
-    kToolCallEnd,        // call, repaired: the call is whole
+    kToolCallEnd,        // call, repaired: the call is complete
     kMalformed,          // reason; call and text as below
     kEnd,                // incomplete, stopped; call and text as below
   };
   Kind kind;
 
-  // Number of the tool call within the completion, from 0. With kMalformed and kEnd: the call that
-  // breaks off here and gets no kToolCallEnd; -1 when there is none.
+  // The number of the tool call in the completion, from 0. In kMalformed and kEnd: the call that
+  // ends here incomplete, without kToolCallEnd; -1 if there is none.
   int32_t call = -1;
 
-  // kToolCallArguments: a piece of JSON. The pieces of one call, joined, are one JSON object,
-  // whatever becomes of the call; those of a complete call are its arguments.
-  // kMalformed: a control marker that had no place there and is not delivered otherwise. Empty for
-  // tool markup, which follows as text (in the reasoning, as reasoning).
-  // kEnd: tool markup that the end cut off and that is not delivered otherwise.
+  // kToolCallArguments: a piece of JSON. The joined pieces of a call are one JSON object, also if
+  // the call stays incomplete. kMalformed: an unexpected control marker, which no other event
+  // delivers. Empty for malformed tool markup, which follows as text (inside the reasoning: as
+  // reasoning). kEnd: tool markup that the end of the completion cut off. No other event delivers
+  // it.
   absl::string_view text = {};
 
   absl::string_view id = {};  // the options' id_prefix and the number of the call
 
-  // The piece belongs to (kToolCallEnd: the call has) a value that was announced as JSON and is
-  // none, or is longer than StreamingParser::kMaxValueBytes: it is sent as a JSON string.
+  // The piece belongs to (kToolCallEnd: the call has) a value that the markup marks as JSON and
+  // that is not JSON, or is longer than StreamingParser::kMaxValueBytes. It is delivered as a JSON
+  // string.
   bool repaired = false;
 
   absl::string_view reason = {};  // kMalformed: what is wrong, in a few words; static
 
-  bool lost_call = false;   // kMalformed: a call breaks off before it has a number
-  bool incomplete = false;  // kEnd: the completion ends within tool markup
+  bool lost_call = false;   // kMalformed: a call ends before it has a number
+  bool incomplete = false;  // kEnd: the completion ends inside tool markup
   bool stopped = false;     // kEnd: the end-of-sentence marker was seen
 };
 
-// Feed the bytes that follow the prompt, the texts of control tokens among them, then End. The
-// rules:
-// - `</think>` ends the reasoning. Tool calls in the reasoning end it as well, unless a `</think>`
-//   follows: then they were a quotation, and are reasoning. They are held until that is decided: by
-//   `</think>`, by the end, by markup that is none, or by kMaxHeldBytes.
-// - Two line breaks before `<｜DSML｜tool_calls>` belong to it. Where that marker is missing, calls
-//   that begin a line are calls if `</｜DSML｜tool_calls>` or the end follows them, and else text;
-//   they are held alike.
-// - Bytes that may begin a marker are held until that is decided, then delivered or acted upon. A
-//   marker that the end cuts off is no text, and no part of a value, but the text of kEnd.
-// - Tool markup is read as the published parser reads it. Where it is malformed, the call ends
-//   incomplete, kMalformed says so, and the markup from there on is content. Tool markup is text
-//   only after a kMalformed.
-// - A control marker without a place (`<think>`, say, in content) is an event kMalformed that
-//   carries it. One that begins another turn also ends this one. Content after tool calls or after
-//   the end comes after a kMalformed.
+// Call Feed with the bytes after the prompt, including the texts of control tokens, then End.
+// Rules:
+// - `</think>` ends the reasoning. Tool calls in the reasoning end it too, unless a `</think>`
+//   follows: then they count as quoted text and are reasoning. They are held until this is decided,
+//   by `</think>`, the end, malformed markup or kMaxHeldBytes.
+// - Two line breaks before `<｜DSML｜tool_calls>` belong to the marker. If the marker is missing,
+//   calls at the beginning of a line are calls if `</｜DSML｜tool_calls>` or the end follows them,
+//   otherwise text. They are held in the same way.
+// - Bytes that may begin a marker are held until this is decided. A marker that the end cuts off is
+//   the text of kEnd, not content or part of a value.
+// - Tool markup is read like the published parser does. At an error the call ends incomplete,
+//   kMalformed gives the reason, and the markup from there on is content. Tool markup is text only
+//   after a kMalformed.
+// - An unexpected control marker (such as `<think>` in content) is the text of a kMalformed. A
+// marker
+//   that begins another turn also ends this one. Content after tool calls or after the end is
+//   preceded by a kMalformed.
 // - Bytes that are not UTF-8 become U+FFFD.
 //
-// Time is linear in the bytes. Nothing is allocated per byte; buffers grow to what is held and stay
-// below 3 MiB, whatever is fed at once. One thread at a time.
+// Time is linear in the bytes. Buffers grow to the held bytes and stay below 3 MiB, however much is
+// fed at once. One thread at a time.
 class StreamingParser {
  public:
   struct Options {
-    ThinkingMode mode = ThinkingMode::kThinking;  // as the prompt was rendered
+    ThinkingMode mode = ThinkingMode::kThinking;  // the mode that the prompt was rendered in
     std::string id_prefix = "call_";
-    // Whether `<｜User｜>` and the like in the bytes are control tokens. False: they are text, and
-    // who feeds sees the tokens (End).
+    // Whether `<｜User｜>` and similar markers in the bytes are control tokens. False: they are
+    // text; the caller knows the tokens and reports control tokens through End.
     bool turn_markers = true;
   };
   using Sink = absl::FunctionRef<void(const ParserEvent&)>;
 
-  // A longer value that is no string is sent as a JSON string while it arrives.
+  // A longer value that is not a string is delivered as a JSON string, piece by piece.
   static constexpr size_t kMaxValueBytes = 1 << 20;
   // A longer name of a tool or a parameter is malformed.
   static constexpr size_t kMaxNameBytes = 64 << 10;
-  // Most bytes held outside of tool markup, and anywhere.
+  // The most bytes that are held outside of tool markup, and anywhere.
   static constexpr size_t kMaxHeldTextBytes = 32;
   static constexpr size_t kMaxHeldBytes = kMaxValueBytes + kMaxNameBytes + 256;
 
   explicit StreamingParser(Options options);
 
-  // Delivers to `sink` what `bytes` decide. `sink` must not use the parser.
+  // Calls `sink` for each event that `bytes` complete. `sink` must not use the parser.
   void Feed(absl::string_view bytes, Sink sink);
 
-  // Delivers what is held and kEnd. The parser is then as new. `turn_marker`: the control token,
-  // not fed, that broke the turn off; kMalformed reports it.
+  // Delivers what was held, then kEnd. The parser is then ready for another completion.
+  // `turn_marker`: a control token that was not fed and ended the turn early; kMalformed reports
+  // it.
   void End(Sink sink, absl::string_view turn_marker = {});
 
  private:
@@ -113,16 +117,16 @@ class StreamingParser {
     kBeforeKey,  // after kParameter
     kKey,
     kStringValue,
-    kHeldValue,  // of a parameter that is no string
+    kHeldValue,  // of a parameter that is not a string
     kAfterValue,
     kAfterCalls,  // on trial: after all calls
     kEnded,       // after the end-of-sentence marker, or one of another turn
   };
 
   void Reset();
-  // Goes as far as the buffer decides.
+  // Parses as much of the buffer as can be decided.
   void Advance(Sink sink);
-  // One step of the grammar; false when the buffer decides nothing more.
+  // One step of the grammar. False if the buffer does not decide the next one.
   bool Step(Sink sink);
   bool ScanText(Sink sink);
   bool ScanMarkup(const markup::MarkerSet::Hit& hit, Sink sink);
@@ -166,8 +170,7 @@ class StreamingParser {
   // The tool markup held since `delivered_` is malformed: it is content up to `resume`, and the
   // rest is read as content.
   bool BreakOff(absl::string_view reason, size_t resume, Sink sink);
-  // Of the markup that is given up, the bracket that closes the marker before it is none: that
-  // marker was acted upon.
+  // Skips the bracket that closes the marker before malformed markup. The marker itself was valid.
   void SkipClosingBracket();
   // Continues at `position` in `state`. The text before it is delivered unless kept.
   bool Enter(State state, size_t position, bool keep = false);
@@ -176,10 +179,10 @@ class StreamingParser {
   State state_;
 
   std::string buffer_;   // whole characters; positions below are into it
-  size_t delivered_;     // what lies before has become events
+  size_t delivered_;     // the bytes before it were delivered
   size_t element_;       // start of what state_ reads
-  size_t scan_;          // no marker of state_ begins before
-  bool line_start_;      // what is delivered of this text is empty or ends a line
+  size_t scan_;          // no marker of state_ begins before it
+  bool line_start_;      // the delivered part of this text is empty or ends a line
   std::string cut_;      // the start of a character that the last Feed's bytes end with
   std::string scratch_;  // the event being written
   std::string key_;      // of the value being read
@@ -204,7 +207,7 @@ class StreamingParser {
     bool markup_reported;
     struct Decision {
       bool calls;
-      size_t position;  // up to which it says what the bytes are
+      size_t position;  // the end of the bytes that it classifies
     };
     std::optional<Decision> decision;
   };

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text to token ids and back: the byte-level BPE of a tokenizer.json of the HF tokenizers library,
-// as far as this model family uses that format. It owns vocabulary, pre-tokenizer and added tokens;
-// which of the tokens structure a chat is chat_encoder.h's, where sampled ids come from is
-// lib/sampling's.
+// Converts text to token ids and back: byte-level BPE from a tokenizer.json of the HF tokenizers
+// library. Supports the part of the format that this model family uses.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +21,8 @@
 namespace dsv4 {
 
 struct EncodeOptions {
-  // Off: the text is plain, and no added token (special or not) comes out of it, whatever it
-  // spells. The only safe choice for text that a user, a tool or a model wrote.
+  // Whether the text may produce added tokens. False is the only safe choice for text of a user, a
+  // tool or a model: it then never produces an added token, special or not.
   bool added_tokens = false;
 };
 
@@ -32,7 +30,7 @@ struct DecodeOptions {
   bool skip_special_tokens = false;  // leaves out the added tokens with `special: true`
 };
 
-// Immutable: every member function may be called from several threads at once.
+// Immutable. All member functions may run concurrently.
 class Tokenizer {
  public:
   // Reads the file `path`, a tokenizer.json. NotFound, IoError, and FromJson's errors.
@@ -45,17 +43,17 @@ class Tokenizer {
   static absl::StatusOr<std::unique_ptr<const Tokenizer>> FromJson(absl::string_view json,
                                                                    absl::string_view source);
 
-  // Adds no token of its own, such as begin of sentence. Time is linear in the text, times
-  // log(length) within one word. InvalidArgument for text that is not UTF-8 (names the byte
-  // offset).
+  // Encodes text. Does not add tokens such as begin of sentence. Time: O(n log w) for a text of n
+  // bytes whose longest word has w bytes. Errors: InvalidArgument for text that is not UTF-8 (names
+  // the byte).
   absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
                                               const EncodeOptions& options = {}) const;
 
-  // The same, appended to `ids`, which keeps its old content on error.
+  // The same, appended to `ids`. An error leaves `ids` unchanged.
   absl::Status EncodeTo(absl::string_view text, const EncodeOptions& options,
                         std::vector<int32_t>* ids) const;
 
-  // Always valid UTF-8: bytes that form no character become U+FFFD, one per maximal ill-formed run.
+  // Decodes ids to valid UTF-8. Each maximal ill-formed run of bytes becomes one U+FFFD. Errors:
   // InvalidArgument for an id without a token. See streaming_decoder.h for one id at a time.
   absl::StatusOr<std::string> Decode(absl::Span<const int32_t> ids,
                                      const DecodeOptions& options = {}) const;

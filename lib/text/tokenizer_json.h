@@ -34,8 +34,8 @@ absl::StatusOr<bool> BoolAt(const JsonValue& object, absl::string_view key, bool
 absl::StatusOr<int32_t> TokenIdOf(const JsonValue& value, absl::string_view token,
                                   absl::string_view where);
 
-// OK when the key is missing, null, false or an empty string: what this library leaves out is off.
-// Unsupported, naming key and value, otherwise.
+// Checks that an unsupported feature is off: OK if the key is missing, null, false or an empty
+// string. Otherwise Unsupported, naming key and value.
 absl::Status RequireOff(const JsonValue& object, absl::string_view key, absl::string_view where);
 
 }  // namespace dsv4

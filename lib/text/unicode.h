@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// UTF-8: where bytes stop being it, and how broken bytes and surrogates are shown. Also the code
-// points that the Unicode data of the HF tokenizers library has and PCRE2's lacks.
+// UTF-8: finds invalid bytes and replaces them and surrogates. Also the code points that the
+// Unicode data of the HF tokenizers library has and PCRE2's lacks.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace dsv4 {
 
-// The well-formed or ill-formed unit that a text begins with.
+// The first unit of a text: a character or an ill-formed sequence.
 struct Utf8Unit {
   enum class Kind {
     kCharacter,   // one whole character
-    kIncomplete,  // a proper start of a character, then the end of the text
-    kInvalid,     // bytes that no following bytes could make a character of
+    kIncomplete,  // the beginning of a character, then the end of the text
+    kInvalid,     // bytes that cannot begin a character
   };
   Kind kind;
   size_t length;  // bytes; for kIncomplete and kInvalid those of the maximal ill-formed part
@@ -34,8 +34,8 @@ size_t AppendRepairedUtf8(absl::string_view bytes, std::string* out);
 
 inline constexpr absl::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
-// WTF-8 is UTF-8 in which a surrogate may stand as the three bytes of its number: what Python's
-// strings can hold and UTF-8 cannot. ValidUtf8Prefix for it.
+// ValidUtf8Prefix for WTF-8: UTF-8 with surrogates, each encoded as three bytes. Python's strings
+// can have unpaired surrogates, UTF-8 cannot.
 size_t ValidWtf8Prefix(absl::string_view text);
 
 // Appends `text` with each surrogate replaced by one U+FFFD. REQUIRES: `text` is WTF-8.

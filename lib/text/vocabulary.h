@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which token has which id, while a tokenizer.json is read.
+// The tokens and ids of a tokenizer.json while it is read.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@
 
 namespace dsv4 {
 
-// Tokens are spelled as in the file and are views into its JSON tree, which must outlive this
+// Tokens are spelled as in the file. They are views into its JSON tree, which must outlive this
 // object.
 class Vocabulary {
  public:
-  // The "vocab" of the object `model`. Corrupt, naming the token, for what Add refuses.
+  // Adds the "vocab" of the object `model`. Errors: those of Add, naming the token.
   static absl::StatusOr<Vocabulary> FromJson(const JsonValue& model, absl::string_view where);
 
-  // Corrupt when the token is empty, or when it or the id is already there with another partner.
+  // Errors: Corrupt if the token is empty, has another id already, or the id has another token.
   absl::Status Add(absl::string_view token, int32_t id, absl::string_view where);
 
   std::optional<int32_t> Find(absl::string_view token) const;

@@ -346,7 +346,7 @@ TEST_CASE("a follower that is killed makes the leader lose its device, and a new
   REQUIRE(Open(GroupOptions(again, 0, kHaste)) != nullptr);
 }
 
-// With DSV4_TEST_GPUS=4 and DSV4_TEST_MODEL, a model that four can share out.
+// With DSV4_TEST_GPUS=4 and DSV4_TEST_MODEL, a model that four ranks can split.
 TEST_CASE("one of four processes that is killed makes all others lose their devices", "[.four]") {
   const std::string id = NewId();
   std::vector<std::unique_ptr<Member>> members;

@@ -22,8 +22,8 @@ inline constexpr const char* kFailingReads = "DSV4_TEST_FAILING_READS";
 // Those of the tests' engines, on this process's GPU. Small, so that little is recorded. Ranks but
 // 0 take them from the id.
 EngineOptions GroupOptions(const std::string& id, int rank, std::chrono::seconds limit);
-// The folder of all processes: of the bundled model, which two can share out, or kTestModel of the
-// environment.
+// The model folder of all processes: the bundled model, which two ranks can split, or kTestModel of
+// the environment.
 inline constexpr const char* kTestModel = "DSV4_TEST_MODEL";
 std::string GroupModel();
 // The same without a group.

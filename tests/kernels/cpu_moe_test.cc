@@ -232,22 +232,22 @@ std::vector<uint16_t> RunFfn(ExpertFfnParams p, const std::vector<uint16_t>& x, 
   return y;
 }
 
-// y from what a turn leaves of the routed experts, and the shared expert's outputs: a row's terms
-// in their order, in f32. A turn leaves nothing of pairs without an expert.
+// y from what a wave leaves of the routed experts, and the shared expert's outputs: a row's terms
+// in their order, in f32. A wave leaves nothing of pairs without an expert.
 std::vector<uint16_t> SumOfTurn(ExpertFfnParams p, const std::vector<uint16_t>& x, const Gate& gate,
                                 int32_t rows) {
   constexpr uint16_t kPoison = 0x7fc0;
   const int64_t d = p.hidden, k = p.experts_per_token;
   std::vector<uint16_t> outputs(rows * (k + 1) * d, kPoison);
-  ExpertFfnParams turn = p;
-  turn.rows = rows;
-  turn.x = x.data();
-  turn.experts = gate.experts.data();
-  turn.weights = gate.weights.data();
-  turn.turn = ExpertTurn::kNext;
-  turn.outputs = outputs.data();
-  turn.shared_w1 = turn.shared_w3 = turn.shared_w2 = {};
-  LaunchKernel({&kCpuExpertFfn, 1}, turn, {.numerics = Numerics::kPublished, .threads = 3});
+  ExpertFfnParams wave = p;
+  wave.rows = rows;
+  wave.x = x.data();
+  wave.experts = gate.experts.data();
+  wave.weights = gate.weights.data();
+  wave.wave = ExpertWave::kNext;
+  wave.outputs = outputs.data();
+  wave.shared_w1 = wave.shared_w3 = wave.shared_w2 = {};
+  LaunchKernel({&kCpuExpertFfn, 1}, wave, {.numerics = Numerics::kPublished, .threads = 3});
   Gate none = gate;
   std::fill(none.experts.begin(), none.experts.end(), -1);
   const std::vector<uint16_t> shared = RunFfn(p, x, none, 0, rows, 1);

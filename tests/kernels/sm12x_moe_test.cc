@@ -291,12 +291,12 @@ std::vector<uint16_t> FfnOnCuda(const Layer<Routed, Shared>& layer, ExpertFfnPar
   REQUIRE(again.Intact());
   RequireSameBits(again.Download(), whole, 0);
 
-  // And turns, as weights come: those of odd numbers after the others.
+  // And in two waves: experts of even numbers, then of odd numbers.
   if (rows > 64) return whole;
   std::vector<int32_t> even = experts.Download(), odd = even;
   for (int32_t& expert : even) expert = expert % 2 == 0 ? expert : -1;
   for (int32_t& expert : odd) expert = expert % 2 == 1 ? expert : -1;
-  const DeviceCopy<int32_t> first_turn(even), next_turn(odd);
+  const DeviceCopy<int32_t> first_wave(even), next_wave(odd);
   constexpr int32_t kSecondRange = 3;
   // Or by ranges of experts.
   for (const bool ranges : {false, true}) {
@@ -305,16 +305,16 @@ std::vector<uint16_t> FfnOnCuda(const Layer<Routed, Shared>& layer, ExpertFfnPar
       p.x = input.data();
       p.y = sum.data();
       p.outputs = outputs.data();
-      for (const ExpertTurn turn : {ExpertTurn::kFirst, ExpertTurn::kNext, ExpertTurn::kSum}) {
-        p.turn = turn;
-        p.experts = ranges || turn == ExpertTurn::kSum ? experts.data()
-                    : turn == ExpertTurn::kFirst       ? first_turn.data()
-                                                       : next_turn.data();
-        const bool all = !ranges || turn == ExpertTurn::kSum;
-        p.first_expert = all || turn == ExpertTurn::kFirst ? 0 : kSecondRange;
-        p.end_expert = all || turn == ExpertTurn::kNext ? p.expert_count : kSecondRange;
+      for (const ExpertWave wave : {ExpertWave::kFirst, ExpertWave::kNext, ExpertWave::kSum}) {
+        p.wave = wave;
+        p.experts = ranges || wave == ExpertWave::kSum ? experts.data()
+                    : wave == ExpertWave::kFirst       ? first_wave.data()
+                                                       : next_wave.data();
+        const bool all = !ranges || wave == ExpertWave::kSum;
+        p.first_expert = all || wave == ExpertWave::kFirst ? 0 : kSecondRange;
+        p.end_expert = all || wave == ExpertWave::kNext ? p.expert_count : kSecondRange;
         p.part = halves ? ExpertPart::kProducts : ExpertPart::kWhole;
-        if (turn != ExpertTurn::kSum || !halves) LaunchCuda(p);
+        if (wave != ExpertWave::kSum || !halves) LaunchCuda(p);
         p.part = ExpertPart::kOutputs;
         if (halves) LaunchCuda(p);
       }

@@ -26,7 +26,7 @@ graph replay with weights and cached rows beyond L2, and writes OUT_DIR/OPERATOR
 has faster configs than its default.
 Takes minutes, and 21 GB of the device's memory.
   --operators A,B  only these
-  --commit REV     what was built, for the files' provenance; default: unknown
+  --commit REV     the commit of this build, for the files' provenance; default: unknown
 
 Exit codes: 0 written, 1 failed, 2 usage.
 )";
@@ -39,7 +39,7 @@ struct Options {
 absl::Status Write(const std::string& folder, const tuning::File& file) {
   const std::string path = absl::StrCat(folder, "/", file.operator_(), ".json");
   const std::string text = TextOf(file);
-  // What the library would refuse is not left for it to find.
+  // Never writes a file that the library would refuse.
   const Manifest manifests[] = {Sm12xManifest()};
   DSV4_RETURN_IF_ERROR(ReadTuningFile(text, path, manifests).status());
   DSV4_ASSIGN_OR_RETURN(ReplacedFile written,

@@ -36,9 +36,9 @@ oracle     Writes the case's checkpoint, runs it, and prints the relative L2 dis
   --prompt N       only the case's prompt of N tokens; may be given again
   --omit POINT     leave out a rounding point or quantiser: the rule must notice (reference)
   --layers         also print the recorded tensors that the rule does not read
-  --devices N,...  devices of that backend that share the model out; default: its first
+  --devices N,...  devices of that backend that split the model; default: its first
   --device-weights BYTES|least
-                   most of the weights on each device, experts beyond it on the host (cuda)
+                   limit of the weights on each device; experts beyond it are on the host (cuda)
   --cache-format F rows of both engines: auto (default), packed, bf16, f32; or fp8_per_tensor:
                    published then compares cpu or cuda with the reference, not with recorded tensors
   --cpu-experts N  experts of each layer that the CPU computes (cuda)
@@ -47,55 +47,56 @@ oracle     Writes the case's checkpoint, runs it, and prints the relative L2 dis
 tokenizer  Encodes and decodes the cases {text, ids, decoded} of the HF tokenizers library.
 encoding   Renders the conversations {messages, options, prompt} and parses the completions {text,
            thinking_mode, message}, whole and as they stream, of the published chat format ("encode"
-           and "parse"), its refusals included.
+           and "parse"), including refusals.
 gates      Answers the model folder's gates.json greedily and prints the pass rate per kind.
   --backend B      cpu (default), cuda or reference
-  --draft N        with up to N drafts a step by the model's drafter; also prints, of the recorded
-                   answers, how many tokens came of a step with drafts, and how often the first
-                   draft was right
+  --draft N        use up to N drafts a step by the model's drafter; also prints, for the recorded
+                   answers, the tokens per step with drafts and the share of steps that accepted
+                   their first draft
   --draft-length X, --first-drafts SHARE
-                   the least that these must be, with no session giving up drafting
-  --devices N,...  devices of that backend that share the model out; default: its first
+                   lower limits of these two numbers; no session may stop drafting
+  --devices N,...  devices of that backend that split the model; default: its first
   --device-weights BYTES|least
-                   most of the weights on each device, experts beyond it on the host (cuda)
+                   limit of the weights on each device; experts beyond it are on the host (cuda)
   --cache-format F rows of the cache: auto (default), packed, bf16, fp8_per_tensor or f32
   --cpu-experts N  experts of each layer that the CPU computes (cuda)
   --threads N      default: one per usable core
 hash       Prints the hash of all bytes of the weights, and the fingerprint that saved sessions carry.
   --expect HASH    the hash of all bytes must be this one
-canary     Computes the prompt of the folder's dsv4_canary.json and prints how far the logits are from
-           the recorded ones. Engines do the same when they open the folder (docs/verify-device.md).
+canary     Computes the prompt of the folder's dsv4_canary.json and prints the largest distance of its
+           logits from the recorded ones. Engines do the same when they open the folder
+           (docs/verify-device.md).
   --write FILE     records the logits of this folder, with this backend, to FILE instead
   --text TEXT      the prompt to record; default: a few short sentences
   --tolerance X    the most that a logit may differ from those recorded, default 0.5
   --backend B      cpu (default), cuda or reference
-  --devices N,...  devices of that backend that share the model out; default: its first
+  --devices N,...  devices of that backend that split the model; default: its first
   --device-weights BYTES|least
-                   most of the weights on each device, experts beyond it on the host (cuda)
+                   limit of the weights on each device; experts beyond it are on the host (cuda)
   --cpu-experts N  experts of each layer that the CPU computes (cuda)
   --threads N      default: one per usable core
-soak       Runs greedy sessions together, with up to 5 drafts, prefixes in common, forks, rewinds, saved
-           and loaded sessions and cancels, and compares every token with straight runs.
+soak       Runs greedy sessions together, with up to 5 drafts, shared prefixes, forks, rewinds, saved and
+           loaded sessions and cancels, and compares every token with that of undisturbed runs.
   --hours H        ends after this time; with --tokens: whichever comes first
   --tokens N       ends once so many tokens are compared
   --sessions N     the most at a time, default 16
-  --prompts N      straight runs to compare with, default 24
+  --prompts N      undisturbed runs to compare with, default 24
   --seed N         of prompts and operations, default 1
   --backend B      cpu (default), cuda or reference
-  --devices N,...  devices of that backend that share the model out; default: its first
+  --devices N,...  devices of that backend that split the model; default: its first
   --cache-format F rows of the cache: auto (default), packed, bf16, fp8_per_tensor or f32
   --threads N      default: one per usable core
-device     Prints a report of GPUs: driver, clocks, throttling, bandwidth, exchange, and whether every
-           kernel gives its known answers, with each of its configs (docs/verify-device.md).
-  --backend B      cuda (default), cpu or reference: the known answers alone
+device     Prints a report of GPUs: driver, clocks, throttling, bandwidth, exchange, and the known-answer
+           test of every kernel with each of its configs (docs/verify-device.md).
+  --backend B      cuda (default); cpu or reference: only the known-answer test
   --devices N,...  devices of that backend, also together; default: its first
   --threads N      default: one per usable core
-  --tuning-dir DIR tuning files to use in place of this build's
+  --tuning-dir DIR tuning files that replace this build's
   --rows N         of the long prompt, default 264
   --write FILE     writes the reference backend's answers to FILE instead
 
-Exit codes: 0 all holds, 1 something does not, 2 usage, 3 a missing, malformed or unsupported file,
-4 out of memory, 130 interrupted.
+Exit codes: 0 passed, 1 a check failed, 2 usage, 3 a missing, malformed or unsupported file, 4 out of
+memory, 130 interrupted.
 )";
 
 }  // namespace

@@ -178,7 +178,7 @@ const (
 	ReuseIncompleteBlock ReuseLimit = C.DSV4_REUSE_INCOMPLETE_BLOCK
 )
 
-// Canary is what became of a prompt with recorded logits in the model folder.
+// Canary is the result of the canary check: a prompt with recorded logits in the model folder.
 type Canary int32
 
 const (

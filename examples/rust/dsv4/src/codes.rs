@@ -167,7 +167,7 @@ codes! {
         INCOMPLETE_BLOCK = DSV4_REUSE_INCOMPLETE_BLOCK,
     }
 
-    /// What became of a prompt with recorded logits in the model folder.
+    /// The result of the canary check: a prompt with recorded logits in the model folder.
     Canary {
         NONE = DSV4_CANARY_NONE,
         PASSED = DSV4_CANARY_PASSED,
