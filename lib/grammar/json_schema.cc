@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schemas as wholes: which keywords there are, and those that combine schemas.
-// json_schema_types.cc has the keywords of one type.
+// The list of keywords, and the keywords that combine schemas. json_schema_types.cc has the
+// keywords of one type.
 #include "lib/grammar/json_schema.h"
 
 #include <algorithm>
