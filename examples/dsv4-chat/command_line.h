@@ -149,11 +149,11 @@ std::string HelpLines(std::span<const Option<Target>> options) {
 // --help and --version, which every program has. They set `help` and `version` of the target.
 template <class Target>
 inline constexpr Option<Target> kHelpOption{
-    "-h", "--help", "", "print this and end",
+    "-h", "--help", "", "print this help and exit",
     [](Target* target, const std::string&, const std::string&) { target->help = true; }};
 template <class Target>
 inline constexpr Option<Target> kVersionOption{
-    "", "--version", "", "print version and build, and end",
+    "", "--version", "", "print the version and build, and exit",
     [](Target* target, const std::string&, const std::string&) { target->version = true; }};
 
 // The text to print and exit with for --help or --version; otherwise "".
