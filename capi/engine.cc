@@ -237,7 +237,7 @@ dsv4_status dsv4_engine_open(const char* path, const dsv4_engine_options* option
     handle->engine = *std::move(opened);
     const absl::StatusOr<const dsv4::Tokenizer*> tokenizer = handle->engine->tokenizer();
     if (tokenizer.ok()) handle->tokenizer.tokenizer = *tokenizer;
-    handle->tokenizer.encoder = handle->engine->ChatEncoderOr(dsv4::ChatEncoder::kPreview);
+    handle->tokenizer.encoder = handle->engine->text().ChatEncoderOr(dsv4::ChatEncoder::kPreview);
     *engine = handle.release();
     return absl::OkStatus();
   });

@@ -28,7 +28,7 @@ dsv4_status Open(const dsv4_engine* engine, const char* source, size_t length,
     DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
     DSV4_RETURN_IF_ERROR(CheckArray(source, length, name));
     DSV4_RETURN_IF_ERROR(NotNull(grammar, "grammar"));
-    DSV4_ASSIGN_OR_RETURN(auto tokens, engine->engine->grammar_tokens());
+    DSV4_ASSIGN_OR_RETURN(auto tokens, engine->engine->text().grammar_tokens());
     absl::StatusOr<Shared> compiled = compile({source, length}, std::move(tokens));
     if (!compiled.ok()) {
       const bool named = !ArgumentOf(compiled.status()).empty();

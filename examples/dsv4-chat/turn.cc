@@ -2,7 +2,9 @@
 #include "examples/dsv4-chat/turn.h"
 
 #include <chrono>
+#include <cstdarg>
 #include <cstdio>
+#include <cstring>
 
 #include "examples/dsv4-chat/amounts.h"
 #include "examples/dsv4-chat/progress_bar.h"
@@ -13,63 +15,74 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double PerSecond(int64_t count, double seconds) {
-  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
-}
+constexpr size_t kColumns = 80;
 
-// "" with rows that give the numerics' own results.
-std::string RowStatisticsOf(const dsv4::EngineInfo& info) {
-  return info.cache_format == DSV4_CACHE_FP8_PER_TENSOR ? " (fp8_per_tensor rows)" : "";
-}
+// Statistics, with "; " between them or a new line where the next one would pass column 80.
+class Statistics {
+ public:
+  [[gnu::format(printf, 2, 3)]] void Add(const char* format, ...) {
+    char part[2 * kColumns];
+    va_list values;
+    va_start(values, format);
+    std::vsnprintf(part, sizeof part, format, values);
+    va_end(values);
+    const size_t last_line = text_.size() - (text_.rfind('\n') + 1);
+    if (!text_.empty()) text_ += last_line + 2 + std::strlen(part) <= kColumns ? "; " : "\n";
+    text_ += part;
+  }
 
-// "" without drafts.
-std::string DraftStatisticsOf(const dsv4::SessionStats& stats) {
-  if (stats.draft_steps == 0) return {};
-  char text[160];
-  std::snprintf(text, sizeof text,
-                "; drafts %lld of %lld accepted (first ones %.0f %%), %.2f tokens a forward%s",
-                static_cast<long long>(stats.accepted_tokens),
-                static_cast<long long>(stats.drafted_tokens), 100 * stats.first_acceptance,
-                stats.acceptance_length,
-                stats.draft_stop == DSV4_DRAFT_STOP_NONE ? "" : ", given up: too few accepted");
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// "31.4 tok/s", "20692 tok/s".
+std::string RateText(int64_t tokens, double seconds) {
+  const double rate = seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
+  char text[48];
+  std::snprintf(text, sizeof text, "%.*f tok/s", rate < 99.95 ? 1 : 0, rate);
   return text;
 }
 
-// "" if the device computes all experts and has them in its memory.
-std::string ExpertStatisticsOf(const dsv4::EngineMetrics& metrics) {
+std::string SizeText(uint64_t bytes) { return BytesText(static_cast<double>(bytes)); }
+
+// Nothing without drafts.
+void AddDrafts(const dsv4::SessionStats& stats, Statistics* out) {
+  if (stats.draft_steps == 0) return;
+  out->Add("drafts %lld of %lld accepted (first ones %.0f %%), %.2f tokens a forward%s",
+           static_cast<long long>(stats.accepted_tokens),
+           static_cast<long long>(stats.drafted_tokens), 100 * stats.first_acceptance,
+           stats.acceptance_length, stats.draft_stop == DSV4_DRAFT_STOP_NONE ? "" : "; given up");
+}
+
+// Nothing if the device computes all experts and has them in its memory.
+void AddExperts(const dsv4::EngineMetrics& metrics, Statistics* out) {
+  if (metrics.cpu_expert_reads > 0) {
+    out->Add("%s of experts computed by the CPU in %.1f s",
+             SizeText(metrics.cpu_read_bytes).c_str(), metrics.cpu_seconds);
+  }
   const uint64_t reads =
       metrics.device_expert_reads + metrics.host_expert_reads + metrics.disk_expert_reads;
-  char text[200];
-  std::string shared;
-  if (metrics.cpu_expert_reads > 0) {
-    std::snprintf(text, sizeof text, "; %s of experts computed by the CPU in %.1f s",
-                  BytesText(static_cast<double>(metrics.cpu_read_bytes)).c_str(),
-                  metrics.cpu_seconds);
-    shared = text;
-  }
-  if (reads == 0) return shared;
-  char host_time[40] = "";  // not known with the CPU backend
+  if (reads == 0) return;
+  out->Add("experts %.1f %% from the device (%s)",
+           100 * static_cast<double>(metrics.device_expert_reads) / static_cast<double>(reads),
+           SizeText(metrics.device_read_bytes).c_str());
+  const std::string host = SizeText(metrics.host_read_bytes);
   if (metrics.host_read_seconds > 0) {
-    std::snprintf(host_time, sizeof host_time, " (about %.1f s)", metrics.host_read_seconds);
+    out->Add("%s from the host (about %.1f s)", host.c_str(), metrics.host_read_seconds);
+  } else {  // not known with the CPU backend
+    out->Add("%s from the host", host.c_str());
   }
-  std::snprintf(text, sizeof text,
-                "; experts %.1f %% from the device (%s), %s from the host%s, %llu moved",
-                100 * static_cast<double>(metrics.device_expert_reads) / static_cast<double>(reads),
-                BytesText(static_cast<double>(metrics.device_read_bytes)).c_str(),
-                BytesText(static_cast<double>(metrics.host_read_bytes)).c_str(), host_time,
-                static_cast<unsigned long long>(metrics.moved_experts));
-  std::string line = shared + text;
+  out->Add("%llu experts moved", static_cast<unsigned long long>(metrics.moved_experts));
   if (metrics.streamed_bytes > 0) {
-    std::snprintf(text, sizeof text, ", %s streamed in %.1f s",
-                  BytesText(static_cast<double>(metrics.streamed_bytes)).c_str(),
-                  metrics.stream_seconds);
-    line += text;
+    out->Add("%s streamed in %.1f s", SizeText(metrics.streamed_bytes).c_str(),
+             metrics.stream_seconds);
   }
-  if (metrics.disk_expert_reads == 0) return line;
-  std::snprintf(text, sizeof text, ", %s from disk in %.1f s",
-                BytesText(static_cast<double>(metrics.disk_read_bytes)).c_str(),
-                metrics.disk_read_seconds);
-  return line + text;
+  if (metrics.disk_expert_reads > 0) {
+    out->Add("%s from disk in %.1f s", SizeText(metrics.disk_read_bytes).c_str(),
+             metrics.disk_read_seconds);
+  }
 }
 
 }  // namespace
@@ -99,20 +112,22 @@ TurnEnd RunTurn(dsv4::Session* session, const Screen& screen,
 
 std::string StatisticsOf(const dsv4::Engine& engine, const TurnEnd& end) {
   const dsv4::SessionStats& stats = end.stats;
-  char line[320];
-  std::snprintf(
-      line, sizeof line,
-      "prompt %lld tokens (%lld cached + %lld new), prefill %.1f tok/s; generated %lld, "
-      "decode %.1f tok/s; first token %.3f s; context %lld/%lld; cache %s",
-      static_cast<long long>(stats.prompt_tokens), static_cast<long long>(stats.cached_tokens),
-      static_cast<long long>(stats.prompt_tokens - stats.cached_tokens),
-      PerSecond(stats.prefilled_tokens, stats.prefill_seconds),
-      static_cast<long long>(stats.generated_tokens),
-      PerSecond(stats.generated_tokens, stats.decode_seconds), end.first_token_seconds,
-      static_cast<long long>(stats.used_tokens), static_cast<long long>(stats.context_tokens),
-      BytesText(static_cast<double>(stats.cache_bytes)).c_str());
-  return line + RowStatisticsOf(engine.info()) + DraftStatisticsOf(stats) +
-         ExpertStatisticsOf(engine.metrics());
+  Statistics out;
+  out.Add("prompt %lld tokens (%lld cached + %lld new) at %s",
+          static_cast<long long>(stats.prompt_tokens), static_cast<long long>(stats.cached_tokens),
+          static_cast<long long>(stats.prompt_tokens - stats.cached_tokens),
+          RateText(stats.prefilled_tokens, stats.prefill_seconds).c_str());
+  out.Add("generated %lld at %s", static_cast<long long>(stats.generated_tokens),
+          RateText(stats.generated_tokens, stats.decode_seconds).c_str());
+  out.Add("first token %.3f s", end.first_token_seconds);
+  out.Add("context %lld/%lld", static_cast<long long>(stats.used_tokens),
+          static_cast<long long>(stats.context_tokens));
+  const bool own_results = engine.info().cache_format != DSV4_CACHE_FP8_PER_TENSOR;
+  out.Add("cache %s%s", SizeText(stats.cache_bytes).c_str(),
+          own_results ? "" : " (fp8_per_tensor rows)");
+  AddDrafts(stats, &out);
+  AddExperts(engine.metrics(), &out);
+  return out.text();
 }
 
 }  // namespace chat

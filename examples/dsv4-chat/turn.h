@@ -16,7 +16,8 @@ namespace chat {
 TurnEnd RunTurn(dsv4::Session* session, const Screen& screen,
                 const std::function<dsv4_finish()>& step);
 
-// One line. If experts are in several memories, with the bytes that were read from each.
+// Lines of up to 80 columns. If experts are in several memories, with the bytes that were read from
+// each.
 std::string StatisticsOf(const dsv4::Engine& engine, const TurnEnd& end);
 
 }  // namespace chat

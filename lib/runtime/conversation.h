@@ -78,7 +78,7 @@ class Conversation {
 
   // The chat encoder detected from the model folder, or the preview's.
   ChatEncoder model_encoder() const {
-    return session_->engine()->ChatEncoderOr(ChatEncoder::kPreview);
+    return session_->engine()->text().ChatEncoderOr(ChatEncoder::kPreview);
   }
   // Without the turn that is being generated.
   absl::Span<const ChatMessage> messages() const { return messages_; }

@@ -92,7 +92,7 @@ absl::Status Engine::JoinGroup(const ContentHash& fingerprint, const EngineOptio
   const ResidencyPlan& plan = weights_->residency();
   const std::string record = absl::StrCat(
       "group_size = ", options.group.ranks, "\nmodel config.json = ", HexOf(config_hash_),
-      "\nmodel fingerprint = ", HexOf(fingerprint), "\ntokenizer.json = ", HexOf(tokenizer_hash_),
+      "\nmodel fingerprint = ", HexOf(fingerprint), "\ntokenizer.json = ", HexOf(text_.hash()),
       "\nsynthetic layers = ", facts_.config.synthetic_layers,
       "\narchitecture = ", ComputeCapabilityName(device.traits().compute_capability),
       "\ncontext_tokens = ", facts_.info.context_tokens,
@@ -328,7 +328,7 @@ void Engine::ComputeIdentity() const {
   }
   identity_ = {.weights = HashOf(absl::StrCat(config_hash_.high, " ", config_hash_.low, " ",
                                               tensors.high, " ", tensors.low)),
-               .tokenizer = tokenizer_hash_,
+               .tokenizer = text_.hash(),
                .cache = cache_of(shape.row_format, cpu_experts)};
 }
 

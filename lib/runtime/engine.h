@@ -30,6 +30,7 @@
 #include "lib/runtime/counters.h"
 #include "lib/runtime/engine_facts.h"
 #include "lib/runtime/engine_gate.h"
+#include "lib/runtime/engine_text.h"
 #include "lib/runtime/group.h"
 #include "lib/runtime/profile_keeper.h"
 #include "lib/runtime/scheduler.h"
@@ -126,16 +127,9 @@ class Engine {
   const EngineInfo& info() const { return facts_.info; }
   const ModelConfig& config() const { return facts_.config; }
   const GenerationConfig& generation() const { return facts_.generation; }
+  const EngineText& text() const { return text_; }
   // NotFound when the folder has no tokenizer.json.
-  absl::StatusOr<const Tokenizer*> tokenizer() const { return facts_.ExpectTokenizer(); }
-  // The chat encoder detected from the folder; `other` if none is, or without a tokenizer.
-  ChatEncoder ChatEncoderOr(ChatEncoder other) const {
-    return facts_.chat_encoder ? facts_.chat_encoder->encoder : other;
-  }
-  // See EngineFacts.
-  absl::StatusOr<std::shared_ptr<const grammar::Vocabulary>> grammar_tokens() const {
-    return facts_.GrammarVocabulary();
-  }
+  absl::StatusOr<const Tokenizer*> tokenizer() const { return text_.tokenizer(); }
   const std::vector<int32_t>& eos_tokens() const { return facts_.eos_tokens; }
   int32_t token_limit() const { return facts_.token_limit; }
   const std::vector<int32_t>& token_gaps() const { return facts_.token_gaps; }
@@ -197,7 +191,7 @@ class Engine {
   absl::Status Settle(const EngineOptions& options);
   // Opens the rest, after the configuration and the tokenizer were read.
   absl::Status Load(const std::string& folder, const EngineOptions& options);
-  absl::Status LoadTokenizer(const std::string& folder);
+  absl::Status LoadText(const std::string& folder);
   absl::Status ReadTuning(const EngineOptions& options);
   absl::Status CheckDevices(const EngineOptions& options) const;
   absl::Status CheckBudgets(const EngineOptions& options) const;
@@ -272,7 +266,8 @@ class Engine {
   std::optional<Canary> canary_;  // until it is computed
   EngineOptions options_;
   EngineFacts facts_;
-  ContentHash config_hash_, tokenizer_hash_;
+  EngineText text_;
+  ContentHash config_hash_;
   mutable std::once_flag identity_once_;
   mutable SessionIdentity identity_;
   mutable std::vector<OtherCache> other_caches_;

@@ -3,9 +3,6 @@
 
 #include <algorithm>
 
-#include "lib/base/error.h"
-#include "lib/base/status_macros.h"
-
 namespace dsv4 {
 
 const DeviceBytes& EngineInfo::fullest() const {
@@ -23,18 +20,6 @@ int32_t EngineFacts::DraftSlots(int32_t drafts) const {
 int32_t EngineFacts::MostDrafts(int32_t limit) const {
   if (info.drafter != DrafterKind::kDspark) return limit;
   return std::min(limit, static_cast<int32_t>(config.dspark.block_size));
-}
-
-absl::StatusOr<const Tokenizer*> EngineFacts::ExpectTokenizer() const {
-  if (tokenizer == nullptr) return NotFound("the model folder has no tokenizer.json");
-  return tokenizer.get();
-}
-
-absl::StatusOr<std::shared_ptr<const grammar::Vocabulary>> EngineFacts::GrammarVocabulary() const {
-  DSV4_ASSIGN_OR_RETURN(const Tokenizer* tokens, ExpectTokenizer());
-  std::call_once(grammar_tokens_once_,
-                 [&] { grammar_tokens_ = GrammarTokens(*tokens, config.vocab_size); });
-  return grammar_tokens_;
 }
 
 }  // namespace dsv4

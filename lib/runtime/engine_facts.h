@@ -1,25 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of an engine besides its weights: sizes, limits, special tokens, the tokenizer.
-// Fixed once the engine is open. Timelines and others that need only these numbers include this
-// file and not the engine.
+// The numbers of an engine: sizes, limits, special tokens. Fixed once the engine is open. Timelines
+// and others that need only these numbers include this file and not the engine.
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <mutex>
-#include <optional>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "kernels/registry/dispatch.h"
 #include "lib/kv/kv_cache.h"
 #include "lib/model/config.h"
 #include "lib/model/expert_residency.h"
 #include "lib/model/shard.h"
 #include "lib/runtime/canary.h"
-#include "lib/runtime/grammar_tokens.h"
-#include "lib/text/chat_profile.h"
-#include "lib/text/tokenizer.h"
 
 namespace dsv4 {
 
@@ -61,21 +53,13 @@ struct EngineFacts {
   // Ids from here on have no text and are never sampled; nor are the gaps below it.
   int32_t token_limit = 0;
   std::vector<int32_t> token_gaps{};
-  std::unique_ptr<const Tokenizer> tokenizer{};  // null: the folder has no tokenizer.json
-  std::optional<FoundChatEncoder> chat_encoder{};
+  // The tokens that begin and end reasoning; -1: the tokenizer has none.
+  int32_t think_token = -1, think_end_token = -1;
 
   // How many slots past the rows of a step a draft of `drafts` tokens takes in a sequence's blocks.
   int32_t DraftSlots(int32_t drafts) const;
   // The most tokens that the drafter drafts at once, `limit` at most.
   int32_t MostDrafts(int32_t limit) const;
-  // NotFound without a tokenizer.
-  absl::StatusOr<const Tokenizer*> ExpectTokenizer() const;
-  // The tokens of grammars: made when first asked for. NotFound without a tokenizer. Any thread.
-  absl::StatusOr<std::shared_ptr<const grammar::Vocabulary>> GrammarVocabulary() const;
-
- private:
-  mutable std::once_flag grammar_tokens_once_;
-  mutable std::shared_ptr<const grammar::Vocabulary> grammar_tokens_;
 };
 
 }  // namespace dsv4

@@ -143,7 +143,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenRanks(const std::string& fol
                                                           const EngineOptions& options) {
   std::shared_ptr<Engine> engine(new Engine);
   DSV4_RETURN_IF_ERROR(engine->Configure(folder, options));
-  DSV4_RETURN_IF_ERROR(engine->LoadTokenizer(folder));
+  DSV4_RETURN_IF_ERROR(engine->LoadText(folder));
   DSV4_RETURN_IF_ERROR(engine->Load(folder, options));
   return engine;
 }
@@ -207,7 +207,7 @@ absl::StatusOr<EnginePlan> Engine::PlanOn(const std::string& folder, const Engin
                                           bool room) {
   Engine engine;
   DSV4_RETURN_IF_ERROR(engine.Configure(folder, options));
-  DSV4_RETURN_IF_ERROR(engine.LoadTokenizer(folder));
+  DSV4_RETURN_IF_ERROR(engine.LoadText(folder));
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
                         engine.OpenCheckpoint(folder, options));
   DSV4_RETURN_IF_ERROR(engine.OpenDevices(options));

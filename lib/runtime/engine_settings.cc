@@ -13,6 +13,7 @@
 #include "lib/runtime/group_options.h"
 #include "lib/sampling/params.h"
 #include "lib/sampling/sampler.h"
+#include "lib/text/completion_markup.h"
 
 namespace dsv4 {
 namespace {
@@ -171,26 +172,19 @@ absl::Status Engine::Settle(const EngineOptions& options) {
 }
 
 // A folder without a tokenizer opens all the same; one with a broken or foreign tokenizer does not.
-absl::Status Engine::LoadTokenizer(const std::string& folder) {
+absl::Status Engine::LoadText(const std::string& folder) {
   facts_.token_limit = static_cast<int32_t>(facts_.config.vocab_size);
-  const std::string path = folder + "/tokenizer.json";
-  absl::StatusOr<std::unique_ptr<const Tokenizer>> tokenizer = Tokenizer::Load(path);
-  if (absl::IsNotFound(tokenizer.status())) return absl::OkStatus();
-  if (!tokenizer.ok()) return tokenizer.status();
-  facts_.tokenizer = *std::move(tokenizer);
-  DSV4_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
-  tokenizer_hash_ = HashOf(file.bytes());
-  if (facts_.tokenizer->max_id() >= facts_.config.vocab_size) {
-    return Corrupt(path, ": token id ", facts_.tokenizer->max_id(),
-                   " is beyond the model's vocab_size ", facts_.config.vocab_size);
-  }
-  facts_.token_limit = facts_.tokenizer->vocab_size();
-  for (int32_t token = 0; token < facts_.token_limit; ++token) {
-    if (!facts_.tokenizer->HasToken(token)) facts_.token_gaps.push_back(token);
-  }
-  with_text_ = MaskOfText(facts_.config.vocab_size, facts_.token_limit, facts_.token_gaps);
+  DSV4_RETURN_IF_ERROR(text_.Load(folder, facts_.config.vocab_size));
+  if (!text_.has_tokenizer()) return absl::OkStatus();
+  const Tokenizer& tokenizer = **text_.tokenizer();
   facts_.info.has_tokenizer = true;
-  facts_.chat_encoder = FindChatEncoder(folder);
+  facts_.token_limit = tokenizer.vocab_size();
+  for (int32_t token = 0; token < facts_.token_limit; ++token) {
+    if (!tokenizer.HasToken(token)) facts_.token_gaps.push_back(token);
+  }
+  facts_.think_token = tokenizer.FindAddedToken(markup::kThinkStart).value_or(-1);
+  facts_.think_end_token = tokenizer.FindAddedToken(markup::kThinkEnd).value_or(-1);
+  with_text_ = MaskOfText(facts_.config.vocab_size, facts_.token_limit, facts_.token_gaps);
   return absl::OkStatus();
 }
 

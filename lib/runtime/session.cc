@@ -88,7 +88,7 @@ absl::Status Session::SetSampling(const SamplingParams& sampling) {
                         "; the engine was opened with max_draft_tokens = ", max_drafts);
   }
   if (sampling.grammar != nullptr) {
-    DSV4_ASSIGN_OR_RETURN(const auto tokens, engine_->grammar_tokens());
+    DSV4_ASSIGN_OR_RETURN(const auto tokens, engine_->text().grammar_tokens());
     if (&sampling.grammar->vocabulary() != tokens.get()) {
       return WithArgument(InvalidArgument("grammar was opened with another engine"), "grammar");
     }

@@ -66,7 +66,8 @@ absl::Status Timeline::CheckSaved(const SessionCounts& counts,
 }
 
 absl::StatusOr<SavedGrammar> Timeline::ReadGrammar(const SessionCounts& counts,
-                                                   absl::Span<const uint8_t> image) const {
+                                                   absl::Span<const uint8_t> image,
+                                                   const EngineText& text) const {
   const std::shared_ptr<const grammar::Grammar>& own = chooser_.params().grammar;
   // Without a saved one, its own begins with the next token.
   SavedGrammar saved{own, counts.delivered_tokens - counts.prompt_tokens};
@@ -83,7 +84,7 @@ absl::StatusOr<SavedGrammar> Timeline::ReadGrammar(const SessionCounts& counts,
   image.remove_prefix(sizeof free_outputs);
   const absl::string_view source(reinterpret_cast<const char*>(image.data()), image.size());
   if (own != nullptr && own->source() == source) return saved;
-  DSV4_ASSIGN_OR_RETURN(const auto tokens, facts_->GrammarVocabulary());
+  DSV4_ASSIGN_OR_RETURN(const auto tokens, text.grammar_tokens());
   DSV4_ASSIGN_OR_RETURN(saved.grammar, grammar::Grammar::Restore(source, tokens));
   return saved;
 }
@@ -177,7 +178,7 @@ absl::Status Session::Load(absl::Span<const uint8_t> image, absl::string_view so
   const absl::Status good = timeline_.CheckSaved(parsed.counts, tokens);
   if (!good.ok()) return with_source(good);
   const absl::StatusOr<SavedGrammar> grammar =
-      timeline_.ReadGrammar(parsed.counts, parsed.sections.grammar);
+      timeline_.ReadGrammar(parsed.counts, parsed.sections.grammar, engine_->text());
   if (!grammar.ok()) return with_source(grammar.status());
   if (before) {
     DSV4_RETURN_IF_ERROR(before(absl::MakeConstSpan(tokens).subspan(

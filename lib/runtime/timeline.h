@@ -21,6 +21,7 @@
 #include "lib/model/logit_rows.h"
 #include "lib/runtime/counters.h"
 #include "lib/runtime/engine_facts.h"
+#include "lib/runtime/engine_text.h"
 #include "lib/runtime/logit_watch.h"
 #include "lib/runtime/session_image.h"
 #include "lib/runtime/speculation.h"
@@ -109,9 +110,10 @@ class Timeline {
   // Corrupt when what was saved contradicts itself or the model; ContextFull.
   absl::Status CheckSaved(const SessionCounts& counts, absl::Span<const int32_t> tokens) const;
   // The grammar from a saved session's section `image`; the timeline's own if the section is empty.
-  // Errors: Corrupt, and those of Grammar::Restore.
+  // `text`: the engine's. Errors: Corrupt, NotFound without a tokenizer, those of Grammar::Restore.
   absl::StatusOr<SavedGrammar> ReadGrammar(const SessionCounts& counts,
-                                           absl::Span<const uint8_t> image) const;
+                                           absl::Span<const uint8_t> image,
+                                           const EngineText& text) const;
   // Replaces the timeline with the saved one; tokens ahead are dropped. `cache` is the image for
   // KvSequence::ReadImage, whose errors it returns; the timeline is then unchanged. REQUIRES:
   // CheckSaved.

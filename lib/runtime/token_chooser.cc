@@ -27,11 +27,7 @@ TokenChooser::TokenChooser(const EngineFacts& facts)
     : facts_(&facts),
       sampler_(facts.config.vocab_size, facts.token_limit, facts.token_gaps),
       history_(facts.config.vocab_size),
-      allowed_(static_cast<size_t>(TokenMaskWords(facts.config.vocab_size))) {
-  if (facts.tokenizer == nullptr) return;
-  think_ = facts.tokenizer->FindAddedToken(markup::kThinkStart).value_or(-1);
-  think_end_ = facts.tokenizer->FindAddedToken(markup::kThinkEnd).value_or(-1);
-}
+      allowed_(static_cast<size_t>(TokenMaskWords(facts.config.vocab_size))) {}
 
 absl::Status TokenChooser::SetParams(const SamplingParams& params) {
   const bool same_grammar = params.grammar == sampler_.params().grammar;
@@ -51,7 +47,8 @@ void TokenChooser::StartGrammar() {
 void TokenChooser::Reset(absl::Span<const int32_t> prompt, int64_t free_outputs) {
   history_.Reset(prompt);
   outputs_ = 0;
-  const bool reasons = think_end_ >= 0 && !prompt.empty() && prompt.back() == think_;
+  const bool reasons =
+      facts_->think_end_token >= 0 && !prompt.empty() && prompt.back() == facts_->think_token;
   reasoning_ = reasons ? kOpen : 0;
   free_outputs_ = free_outputs;
   StartGrammar();
@@ -78,7 +75,7 @@ absl::string_view TokenChooser::BytesOf(int32_t token) const {
 }
 
 void TokenChooser::Push(int32_t token) {
-  const bool ends_reasoning = reasoning_ == kOpen && token == think_end_;
+  const bool ends_reasoning = reasoning_ == kOpen && token == facts_->think_end_token;
   if (outputs_ >= free_outputs_) {
     if (ends_reasoning) {
       matcher_.PushThinkEnd(markup::kThinkEnd);
@@ -110,7 +107,9 @@ int32_t TokenChooser::Forced(const TokenSet* allowed) const {
   if (forced >= 0) return forced;
   const int64_t budget = params().max_thinking_tokens;
   const bool over = budget > 0 && reasoning_ == kOpen && outputs_ >= budget;
-  return over && (allowed == nullptr || allowed->Holds(think_end_)) ? think_end_ : -1;
+  return over && (allowed == nullptr || allowed->Holds(facts_->think_end_token))
+             ? facts_->think_end_token
+             : -1;
 }
 
 absl::StatusOr<std::shared_ptr<const TokenSet>> TokenChooser::Allowed() {
@@ -136,7 +135,7 @@ absl::StatusOr<std::shared_ptr<const TokenSet>> TokenChooser::Allowed() {
   }
   for (const int32_t token : facts_->eos_tokens) Assign(token, may_end, &set->bits);
   for (const int32_t token : params().stop_tokens) Assign(token, may_end, &set->bits);
-  if (think_end_ >= 0) Assign(think_end_, may_end_thinking, &set->bits);
+  if (facts_->think_end_token >= 0) Assign(facts_->think_end_token, may_end_thinking, &set->bits);
   sampler_.KeepChoosable(absl::MakeSpan(set->bits));
   set->id = Sampler::NewMaskId();
   KnownSet known{std::move(mask), may_end, may_end_thinking, set};

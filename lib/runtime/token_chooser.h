@@ -101,7 +101,6 @@ class TokenChooser {
   TokenHistory history_;
   TokenMask mask_;
   std::vector<uint32_t> allowed_;  // scratch of the mask
-  int32_t think_ = -1, think_end_ = -1;
   int64_t outputs_ = 0;
   // Outputs up to the end of the reasoning; kOpen until it has ended, 0 without reasoning.
   static constexpr int64_t kOpen = -1;

@@ -5,10 +5,7 @@
 # code of its class, and nothing on stdout.
 set -eu
 chat=$1 damage_model=$2 model=$3
-place=$(mktemp -d)
-trap 'rm -rf "$place"' EXIT
-cd "$place"
-failures=0
+. "$(dirname "$0")/../support/expect.sh"
 
 # refused CODE TEXTS ARGUMENT...: the program ends with CODE, silent on stdout, and on stderr with one
 # line that holds each of TEXTS (separated by |), after code 2 with a second one that points to --help.
@@ -19,7 +16,7 @@ refused() {
   status=0
   timeout 60 "$chat" "$@" >out 2>err </dev/null || status=$?
   wrong=
-  [ "$status" -eq "$code" ] || wrong="exit code $status instead of $code;"
+  [ "$status" -eq "$code" ] || wrong=" exit code $status instead of $code;"
   [ ! -s out ] || wrong="$wrong text on stdout;"
   while read -r text; do
     grep -qF -- "$text" err || wrong="$wrong no \"$text\" in the message;"
@@ -30,11 +27,7 @@ refused() {
     grep -q -- --help err || wrong="$wrong no word of --help;"
   fi
   [ "$(wc -l <err)" -eq "$lines" ] || wrong="$wrong not $lines lines;"
-  [ -z "$wrong" ] || {
-    echo "FAILED: dsv4-chat $*: $wrong"
-    sed 's/^/    /' err
-    failures=$((failures + 1))
-  }
+  expect "dsv4-chat $*:$wrong" test -z "$wrong"
 }
 
 # damage EDIT...: ./damaged is the bundled model with this edit.

@@ -4,18 +4,15 @@
 # What dsv4-worker refuses, by exit code and words; tests/groups has what it does.
 set -eu
 worker=$1 model=$2
-failures=0
+. "$(dirname "$0")/../support/expect.sh"
 
 refuses() {  # CODE WORDS ARGUMENT...
   code=$1 words=$2
   shift 2
   status=0
-  output=$("$worker" "$@" 2>&1) || status=$?
-  case $output in
-    *"$words"*) [ "$status" -ne "$code" ] || return 0 ;;
-  esac
-  echo "FAILED: dsv4-worker $*: exit $status: $output"
-  failures=$((failures + 1))
+  "$worker" "$@" >out 2>&1 || status=$?
+  expect "dsv4-worker $*: exit code $code, not $status" test "$status" -eq "$code"
+  expect "dsv4-worker $*: $words" grep -qF -- "$words" out
 }
 refuses 2 'no model: name its folder with --model DIR'
 refuses 2 'no group:' --model "$model"
@@ -24,5 +21,6 @@ refuses 2 '--group needs a value' --model "$model" --group
 refuses 2 '--rank: "0" is not a whole number from 1 to 2147483647' --model "$model" --group x --rank 0
 refuses 2 '--device: "one" is not a whole number of 0 or more' --device one
 refuses 2 'option group_id = "x" is not a group id' --model "$model" --group x
-"$worker" --version | grep -q '^dsv4 [0-9]' || { echo 'FAILED: --version'; failures=1; }
-[ "$failures" -eq 0 ] || exit 1
+"$worker" --version >out
+expect '--version' grep -q '^dsv4 [0-9]' out
+[ "$failures" -eq 0 ] || { echo "$failures failures"; exit 1; }

@@ -3,7 +3,6 @@
 // session that lives must hold what a straight run of its prompt gives, and nothing may be left.
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <map>
 #include <memory>
 #include <random>
@@ -22,7 +21,7 @@ namespace {
 using test::AnyTokens;
 using test::OpenBundled;
 
-constexpr int kThreads = 8;
+constexpr int kThreads = 7;
 constexpr size_t kSlots = 10;  // more than max_sessions: opening fails, too
 
 EngineOptions SmallCache() {
@@ -69,11 +68,12 @@ class Soak {
  public:
   explicit Soak(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
 
+  // The threads share `operations` on sessions. Work ends them, not time: a loaded machine does the
+  // same.
   void Run(int operations) {
     operations_ = operations;
     std::vector<std::thread> threads;
-    for (uint32_t i = 1; i < kThreads; ++i) threads.emplace_back([this, i] { Work(i); });
-    threads.emplace_back([this] { CancelNowAndThen(); });
+    for (uint32_t i = 1; i <= kThreads; ++i) threads.emplace_back([this, i] { Work(i); });
     for (std::thread& thread : threads) thread.join();
   }
 
@@ -87,9 +87,11 @@ class Soak {
     for (Slot& slot : slots_) {
       const MutexLock lock(&slot.mutex);
       if (slot.session == nullptr) continue;
-      // The session continues, whatever happened to it.
-      const absl::StatusOr<StepResult> step = slot.session->Step();
-      REQUIRE((step.ok() || Tolerated(step.status())));
+      // The session continues, whatever happened to it. Blocks that one session lacks are free for the next.
+      for (int i = 0; i < 3; ++i) {
+        const absl::StatusOr<StepResult> step = slot.session->Step();
+        REQUIRE((step.ok() || Tolerated(step.status())));
+      }
       const absl::Span<const int32_t> tokens = slot.session->tokens();
       const auto prompt = static_cast<size_t>(slot.session->stats().prompt_tokens);
       outcomes.push_back({{tokens.begin(), tokens.begin() + prompt},
@@ -118,27 +120,23 @@ class Soak {
     if (!Tolerated(status)) ++unexpected_;
   }
 
-  // In threads: no assertion of Catch2 here or below.
+  // In threads: no assertion of Catch2 here or below. A thread holds two slots at most, so that one
+  // of them is always free.
   void Work(uint32_t seed) {
     std::mt19937 random(seed);
-    while (operations_.fetch_sub(1) > 0) {
+    while (operations_.load() > 0) {
+      if (random() % 4 == 0) Cancel(slots_[random() % kSlots]);
       Slot& slot = slots_[random() % kSlots];
       if (!slot.mutex.TryLock()) continue;
-      Operate(slot, random);
+      if (operations_.fetch_sub(1) > 0) Operate(slot, random);
       slot.mutex.Unlock();
     }
   }
 
-  void CancelNowAndThen() {
-    std::mt19937 random(100);
-    while (operations_.load() > 0) {
-      std::this_thread::sleep_for(std::chrono::microseconds(300));
-      Slot& slot = slots_[random() % kSlots];
-      const MutexLock alive(&slot.life);
-      if (slot.living == nullptr) continue;
-      slot.living->Cancel();
-      --operations_;
-    }
+  // Another thread is likely in a call on this session: calls take nearly all the time.
+  static void Cancel(Slot& slot) {
+    const MutexLock alive(&slot.life);
+    if (slot.living != nullptr) slot.living->Cancel();
   }
 
   static void Put(Slot& slot, std::unique_ptr<Session> session)
@@ -255,7 +253,7 @@ void RunSoak(int operations) {
   // The cache's own empty state.
   REQUIRE(use.states.held() == 1);
 
-  REQUIRE_FALSE(outcomes.empty());
+  size_t compared = 0;
   const std::shared_ptr<Engine> fresh = OpenBundled({.context_tokens = 640, .max_sessions = 1});
   for (const Soak::Outcome& outcome : outcomes) {
     if (outcome.output.empty()) continue;
@@ -270,14 +268,16 @@ void RunSoak(int operations) {
       straight.push_back(step->token);
     }
     REQUIRE(straight == outcome.output);
+    compared += straight.size();
   }
+  REQUIRE(compared > 0);
 }
 
 TEST_CASE("random operations from several threads leave sessions right and blocks free") {
-  RunSoak(300);
+  RunSoak(100);
 }
 
-TEST_CASE("many random operations from several threads", "[.long]") { RunSoak(2000); }
+TEST_CASE("many random operations from several threads", "[.long]") { RunSoak(700); }
 
 }  // namespace
 }  // namespace dsv4

@@ -200,7 +200,7 @@ Drafting DraftBy(std::optional<DrafterKind> drafter, int32_t drafts, bool propos
                  const std::string& folder = test::kBundledModel) {
   Drafting drafting{OpenEngine(drafts, drafter, folder), drafts, proposes, {}};
   for (size_t i = 0; i < kGrammars; ++i) {
-    drafting.grammars.push_back(GrammarOf(i, *drafting.engine->grammar_tokens()));
+    drafting.grammars.push_back(GrammarOf(i, *drafting.engine->text().grammar_tokens()));
   }
   return drafting;
 }
@@ -242,7 +242,7 @@ TEST_CASE("every output of many seeds matches its grammar", "[.long]") { CheckSe
 
 TEST_CASE("a greedy output that matched anyway is unchanged") {
   const std::shared_ptr<Engine> engine = OpenEngine();
-  const auto tokens = *engine->grammar_tokens();
+  const auto tokens = *engine->text().grammar_tokens();
   const std::vector<int32_t> prompt = ChatPrompt(*engine, kQuestion);
   const std::unique_ptr<Session> plain = OpenColdSession(engine);
   REQUIRE_OK(plain->Sync(prompt));
@@ -263,7 +263,7 @@ TEST_CASE("a greedy output that matched anyway is unchanged") {
 
 TEST_CASE("a saved, forked or rewound output continues in its grammar") {
   const std::shared_ptr<Engine> engine = OpenEngine();
-  const auto tokens = *engine->grammar_tokens();
+  const auto tokens = *engine->text().grammar_tokens();
   const std::vector<int32_t> prompt = ChatPrompt(*engine, kQuestion, ThinkingMode::kThinking);
   for (const int32_t drafts : {0, 3}) {
     const SamplingParams sampling{.temperature = 1.5f,
@@ -301,7 +301,7 @@ TEST_CASE("a saved, forked or rewound output continues in its grammar") {
 
 TEST_CASE("a grammar that is set later begins with the next token") {
   const std::shared_ptr<Engine> engine = OpenEngine();
-  const auto tokens = *engine->grammar_tokens();
+  const auto tokens = *engine->text().grammar_tokens();
   const SharedGrammar digits = Grammar::OfRegex("[0-9]{3}", tokens).value();
   for (const int32_t drafts : {0, 3}) {
     const std::unique_ptr<Session> session = OpenColdSession(engine, {.draft_tokens = drafts});
@@ -322,7 +322,7 @@ TEST_CASE("a grammar that is set later begins with the next token") {
 
 TEST_CASE("a device is asked for the tokens that the grammar allows") {
   const std::shared_ptr<Engine> engine = OpenEngine();
-  const auto tokens = *engine->grammar_tokens();
+  const auto tokens = *engine->text().grammar_tokens();
   const std::vector<int32_t> eos = engine->eos_tokens();
   const std::unique_ptr<Session> session =
       OpenColdSession(engine, {.grammar = Grammar::OfRegex("yes", tokens).value()});
@@ -355,12 +355,12 @@ TEST_CASE("a device is asked for the tokens that the grammar allows") {
 
 TEST_CASE("what contradicts a grammar is an error that says so") {
   const std::shared_ptr<Engine> engine = OpenEngine(), other = OpenEngine();
-  const auto tokens = *engine->grammar_tokens();
+  const auto tokens = *engine->text().grammar_tokens();
   const SharedGrammar yes = Grammar::OfRegex("yes", tokens).value();
   const std::unique_ptr<Session> session = OpenColdSession(engine);
-  REQUIRE_FAILS(
-      session->SetSampling({.grammar = Grammar::OfRegex("a", *other->grammar_tokens()).value()}),
-      absl::StatusCode::kInvalidArgument, "another engine");
+  REQUIRE_FAILS(session->SetSampling(
+                    {.grammar = Grammar::OfRegex("a", *other->text().grammar_tokens()).value()}),
+                absl::StatusCode::kInvalidArgument, "another engine");
   const int32_t no = (*engine->tokenizer())->Encode("no").value()[0];
   REQUIRE_OK(session->SetSampling({.forced_tokens = {no}, .grammar = yes}));
   REQUIRE_OK(session->Sync(ChatPrompt(*engine, kQuestion)));
