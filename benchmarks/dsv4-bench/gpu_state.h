@@ -18,12 +18,12 @@ struct GpuSample {
   uint64_t reasons = 0;  // why the clock is not higher: bits of NVML's clocks-event reasons
 };
 
-// Of the samples that were taken while a device was not idle, or of all where it always was.
+// Statistics of the samples while a device was not idle; of all samples if it was always idle.
 struct GpuSummary {
   int64_t samples = 0;  // 0: nothing is known
   double sm_mhz = 0, least_sm_mhz = 0, memory_mhz = 0, watts = 0, most_watts = 0;
-  // "power cap 12 %, thermal 1 %": shares of the samples; "none". Without what is normal: idle,
-  // clocks that somebody set, clocks of other GPUs.
+  // "power cap 12 %, thermal 1 %": shares of the samples; "none". Without normal reasons: idle,
+  // clocks set by the user, clocks of other GPUs.
   std::string throttled;
 
   // "SM 1755 MHz (least 1650), memory 2619 MHz, 412 W (most 690), throttled: none"
@@ -35,8 +35,8 @@ GpuSummary Summarize(const std::vector<GpuSample>& samples);
 // Samples devices every 20 ms by a thread of its own, until it ends.
 class GpuSampler {
  public:
-  // CUDA's indices. Where the driver or NVML is missing, or refuses, `unavailable` says so and
-  // there are no samples.
+  // CUDA's indices. If the driver or NVML is missing or refuses, there are no samples, and
+  // `unavailable` has the reason.
   explicit GpuSampler(const std::vector<int32_t>& devices);
   ~GpuSampler();
   GpuSampler(const GpuSampler&) = delete;
@@ -45,7 +45,7 @@ class GpuSampler {
   const std::string& unavailable() const { return unavailable_; }
   // Ends sampling.
   GpuSummary Stop();
-  // Ends sampling and prints "# clocks: " with what is known, or why nothing is.
+  // Ends sampling and prints "# clocks: " with the statistics, or the reason why there are none.
   void StopAndPrint();
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of dsv4-bench. Where an option takes a list, every combination is measured.
+// The command line of dsv4-bench. If options have lists, every combination is measured.
 #pragma once
 
 #include <dsv4/engine.h>
@@ -22,7 +22,7 @@ struct Options {
   int32_t synthetic_layers = 0;
   int32_t repetitions = 5;
   bool warmup = true;
-  std::string text_file;  // what prompts are made of; empty: random tokens
+  std::string text_file;  // the text of prompts; empty: random tokens
 
   // Sessions at the same time, each with every prompt and generation length.
   bool serve = false;
@@ -39,7 +39,7 @@ struct Options {
   std::string expert_profile;
   std::string tuning_dir;  // empty: the library's own tables
   dsv4_drafter drafter = DSV4_DRAFTER_AUTO;
-  std::vector<int64_t> contexts;  // 0: what the tests need
+  std::vector<int64_t> contexts;  // 0: as many tokens as the tests need
   std::vector<float> temperatures;
   int32_t top_k = 0;
   float top_p = 1, min_p = 0;
@@ -50,8 +50,7 @@ struct Options {
   bool help = false, version = false;
 };
 
-// Throws a chat::Failure that names the option and the value. Looks at nothing outside the
-// arguments.
+// Throws a chat::Failure that names the option and the value. Does not open files.
 Options ParseOptions(int argc, const char* const* argv);
 
 std::string HelpText();

@@ -51,7 +51,7 @@ class Output {
  public:
   Output(Format format, bool serving) : format_(format), serving_(serving) {}
   void Write(const Record& record);
-  // Also after a failure: what was written is then whole.
+  // Ends the output. Also called after a failure, so that the output is complete.
   void End();
 
  private:

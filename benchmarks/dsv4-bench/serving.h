@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The latency of requests that share an engine: so many sessions at a time, each in a thread of its
-// own that takes the next request when its last one is answered. What records say is named as by
-// `vllm bench serve`.
+// The latency of requests that share an engine: several sessions at a time, each in its own thread,
+// which takes the next request when its last one is answered. Fields have the names of `vllm bench
+// serve`.
 #pragma once
 
 #include <cstdint>

@@ -76,7 +76,7 @@ class Speed {
   // Of the last repetition.
   dsv4::SessionStats stats() const { return session_->stats(); }
 
-  // What a step takes that computes nothing: the choice of a token from logits at hand.
+  // The time of a step that computes nothing: the choice of a token from available logits.
   double SamplingSeconds() {
     session_->Prefill();
     std::vector<double> seconds;

@@ -29,8 +29,8 @@ struct SpeedSample {
   double decode_seconds = 0;
 };
 
-// What records say of the samples: samples_ns, samples_ts, their means and deviations, and the
-// fields of ds4-bench. Apart from the measuring, for tests.
+// The record fields of the samples: samples_ns, samples_ts, their means and deviations, and the
+// fields of ds4-bench. Separate from measuring, for tests.
 void AddTo(Record* record, const SpeedTest& test, const std::vector<SpeedSample>& samples,
            int64_t kvcache_bytes);
 

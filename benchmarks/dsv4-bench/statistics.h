@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statistics over what was measured.
+// Statistics of measured values.
 #pragma once
 
 #include <vector>

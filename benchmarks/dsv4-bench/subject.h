@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is measured: an engine opened in one way, with the prompts that it is given and what every
-// record says of it.
+// The subject of a measurement: an engine with one combination of options, its prompts, and the
+// fields that all its records share.
 #pragma once
 
 #include <atomic>
@@ -47,7 +47,7 @@ class Subject {
   // into it; or random ones, others for each stream.
   std::vector<int32_t> Prompt(uint64_t stream, int64_t count) const;
 
-  // Build, device, model, formats, options: what all records begin with.
+  // The first fields of all records: build, device, model, formats, options.
   void AddTo(Record* record, float temperature) const;
   // Reads of routed experts since the record before. Called for one record after the other.
   void AddExpertReads(Record* record) const;

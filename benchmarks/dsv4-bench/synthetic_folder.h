@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model folder that asks for random weights, so that a model of any size can be measured where
-// its weights are not at hand, by the same calls that open any other.
+// A model folder that asks for random weights, so that a model of any size can be measured without
+// its weights, with the calls that open any other folder.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace bench {
 
-// A temporary folder, removed at the end of its life: `model`'s config.json, with random weights
-// for its first `layers` layers, and links to its tokenizer and sampling defaults where it has
-// them.
+// A temporary folder, removed by the destructor: `model`'s config.json, which asks for random
+// weights for its first `layers` layers, and links to its tokenizer and sampling defaults, if it
+// has them.
 class SyntheticFolder {
  public:
   // Throws a chat::Failure that names the file or folder at fault.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the benchmarks of single operators share: random inputs, a launch loop over enough copies of
-// the weights to leave L2, and counters against what the machine can do at best.
+// Shared by the benchmarks of single operators: random inputs, a launch loop over enough copies of
+// the weights to exceed L2, and counters relative to the machine's limits.
 #pragma once
 
 #include <algorithm>

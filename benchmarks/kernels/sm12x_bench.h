@@ -78,7 +78,7 @@ struct BenchCase {
   Cost cost;
 };
 
-// What takes the cases. Those that are not wanted are not even set up.
+// Receives the cases. Check Wants before setting up a case.
 class Bench {
  public:
   Bench() {
@@ -142,8 +142,8 @@ class Bench {
   double copy_bandwidth_ = 0;
 };
 
-// What the kernels' MMAs (kernels/sm12x/arch/mma.cuh) come to on operands in registers, with all
-// multiprocessors busy: flops a second.
+// The rate of the kernels' MMAs (kernels/sm12x/arch/mma.cuh) on operands in registers, with all
+// multiprocessors busy, in flops per second.
 struct MmaCeilings {
   double fp8 = 0, bf16 = 0;
 };
@@ -152,7 +152,7 @@ MmaCeilings MeasureMmaCeilings();
 // Hand their operators' cases at the model's shapes to `bench`.
 void BenchMatrixOperators(Bench& bench);
 void BenchAttentionOperators(Bench& bench);
-// The same, and those that differ with rows of fp8_per_tensor.
+// The same, and the cases that differ with rows in fp8_per_tensor.
 void BenchAttentionFormats(Bench& bench);
 void BenchStreamsOperators(Bench& bench);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The linears that bench_sm12x_matrix.cc has cases of: the calls that the model makes at Flash's
-// sizes, which a test holds against lib/model (tests/tools/tune_test.cc); those of a rank of two,
-// where what reads the hidden state and the indexer are every rank's; and single weights of them.
+// The linears of bench_sm12x_matrix.cc: the calls of the model at Flash's sizes, which a test
+// compares with lib/model (tests/tools/tune_test.cc); the calls of a rank of two, which has the
+// linears of the hidden state and the indexer whole; and single weights of these.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Amounts as people read them.
+// Amounts in a readable form.
 #pragma once
 
 #include <string>

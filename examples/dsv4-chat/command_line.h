@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command lines of the programs: one table of options serves parsing and help. Every function
-// throws a Failure for the user that names the option and the value.
+// The command lines of the programs. One table of options serves parsing and help. Every function
+// throws a Failure that names the option and the value.
 #pragma once
 
 #include <dsv4/abi.h>
@@ -23,22 +23,22 @@ namespace chat {
 // An option that sets something in a Target.
 template <class Target>
 struct Option {
-  const char* short_name;  // "" without one
+  const char* short_name;  // "" if there is none
   const char* long_name;
-  const char* value_name;  // "" when it takes none
+  const char* value_name;  // "" if it takes no value
   const char* help;
   // `name` is the option as the user wrote it.
   void (*apply)(Target* target, const std::string& name, const std::string& value);
-  // The value of the option alone; nullptr: it needs one. The argument after it is its value when
-  // value_name, as in "off|low", lists it.
+  // The value if the option is given without one; nullptr: it needs one. The next argument is its
+  // value if value_name, as in "off|low", lists it.
   const char* lone_value = nullptr;
 };
 
-// The value is not `expected`: a text such as "a file".
+// Throws: the value is not `expected`, a text such as "a file".
 [[noreturn]] void Refuse(const std::string& name, std::string_view value,
                          const std::string& expected);
 
-// `value` as a number from `low` to `high`, all of it.
+// Parses the whole `value` as a number from `low` to `high`.
 template <class T>
 T ParseNumber(const std::string& name, std::string_view value, T low, T high,
               const std::string& expected) {
@@ -53,7 +53,7 @@ T ParseNumber(const std::string& name, std::string_view value, T low, T high,
 
 template <class T>
 T ParseNumber(const std::string& name, std::string_view value, T low, T high) {
-  constexpr double kMost = 1e12;  // as good as no limit
+  constexpr double kMost = 1e12;  // in effect no limit
   const bool unlimited =
       static_cast<double>(high) >= kMost || high == std::numeric_limits<T>::max();
   const std::string limit = unlimited
@@ -131,7 +131,7 @@ void SetName(Target* target, const std::string& name, const std::string& value) 
   FieldOf<path...>(target) = ParseName(name, value, known);
 }
 
-// ": did you mean CANDIDATE?" for the one that `name` may be a slip of, else "".
+// ": did you mean CANDIDATE?" if `name` resembles a candidate, otherwise "".
 std::string Suggestion(std::string_view name, const std::vector<std::string_view>& candidates);
 
 // The lines of --help of one option.
@@ -149,14 +149,14 @@ std::string HelpLines(std::span<const Option<Target>> options) {
 // --help and --version, which every program has. They set `help` and `version` of the target.
 template <class Target>
 inline constexpr Option<Target> kHelpOption{
-    "-h", "--help", "", "print this and end",
+    "-h", "--help", "", "print this help and exit",
     [](Target* target, const std::string&, const std::string&) { target->help = true; }};
 template <class Target>
 inline constexpr Option<Target> kVersionOption{
-    "", "--version", "", "print version and build, and end",
+    "", "--version", "", "print the version and build, and exit",
     [](Target* target, const std::string&, const std::string&) { target->version = true; }};
 
-// What a program prints, and then ends, if --help or --version asked for it; else "".
+// The text to print and exit with for --help or --version; otherwise "".
 template <class Target>
 std::string HelpOrVersion(const Target& target, const std::string& help_text) {
   if (target.help) return help_text;
@@ -166,13 +166,13 @@ std::string HelpOrVersion(const Target& target, const std::string& help_text) {
 // The arguments of a command line, one option after the other.
 class ArgumentReader {
  public:
-  // `stray_hint` follows what is said about an argument that is no option.
+  // `stray_hint`: added to the error about an argument that is not an option.
   ArgumentReader(int argc, const char* const* argv, const char* stray_hint)
       : argc_(argc), argv_(argv), stray_hint_(stray_hint) {}
 
   // Goes to the next argument, which must be an option. False at the end.
   bool Next();
-  // Whether it is the option: as a whole or, `attached`, as -nVALUE.
+  // Whether the argument is the option: as a whole or, if `attached`, as -nVALUE.
   bool Is(const char* short_name, const char* long_name, bool attached);
   // The option as it was written, without a value.
   const std::string& name() const { return name_; }
@@ -192,8 +192,8 @@ class ArgumentReader {
 template <class Target>
 using OptionTables = std::vector<std::span<const Option<Target>>>;
 
-// Applies the options of the command line in their order. They come from several tables, for help
-// under headings.
+// Applies the options of the command line in order. There may be several tables, for the headings
+// of the help.
 template <class Target>
 void ParseOptions(int argc, const char* const* argv, const OptionTables<Target>& tables,
                   Target* target, const char* stray_hint = "") {

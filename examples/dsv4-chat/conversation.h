@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One conversation with a model: its messages, and how an answer is made.
+// One conversation with a model: keeps its messages and computes answers.
 #pragma once
 
 #include <dsv4/dsv4.hpp>
@@ -14,45 +14,45 @@
 
 namespace chat {
 
-// What is thrown: Failures and the library's Errors.
+// Throws Failures and the library's Errors.
 class Conversation {
  public:
-  // Opens the model, with a progress bar on a terminal. `output` gets what the model says. All must
-  // outlive this.
+  // Opens the model, with a progress bar on a terminal. `output` receives the answers. The
+  // arguments must outlive this object.
   Conversation(const Options& options, Screen* screen, TurnOutput* output);
 
   enum class End { kDone, kInterrupted };
 
-  // Answers `text`: streams to the output and keeps the turn, also of an answer that Ctrl-C
-  // stopped. When it throws, the conversation is as before the call.
+  // Answers `text`: streams the answer to the output and keeps the turn, also if Ctrl-C stopped it.
+  // If it throws, the conversation is unchanged.
   End Reply(const std::string& text);
 
-  // Calls of the last answer that are whole and wait for results.
+  // The complete tool calls of the last answer, which wait for results.
   const std::vector<dsv4::ToolCall>& open_calls() const { return open_calls_; }
-  // Answers their results, one for each, in the same way. What comes of no results is a Reply.
+  // Answers the results of the calls, one for each. Without results use Reply.
   End ReplyToResults(const std::vector<std::string>& results);
   void DropCalls() { open_calls_.clear(); }
 
-  // Answers the last question once more, from other random numbers. Throws when there is none.
+  // Answers the last question again with another seed. Throws if there is none.
   End Regenerate();
-  // Forgets the last question and its answer; false when there is none.
+  // Removes the last question and its answer. False if there is none.
   bool Undo();
-  // Forgets all turns but the system message.
+  // Removes all messages except the system message.
   void Restart();
-  // From the next answer on. An empty text removes it.
+  // Sets the system message from the next answer on. An empty text removes it.
   void set_system(const std::string& text);
   void set_thinking(dsv4_thinking_mode mode);
   // "temp=0.5": see SetSampling in options.h.
   void Set(const std::string& assignment);
 
-  // Keeps the conversation in two files: what was computed in `path`, and the messages in
-  // `path`.messages.json. Another conversation there is replaced; anything else throws.
+  // Saves the conversation in two files: the computed state in `path`, and the messages in
+  // `path`.messages.json. Replaces a saved conversation there; throws for any other file.
   void Save(const std::string& path);
   // Continues the conversation that was saved there. When it throws, nothing has changed.
   void Load(const std::string& path);
 
-  // Gives the model's memory back. The conversation goes to the host's memory, or to a file of
-  // `folder`. What needs the model next loads it again.
+  // Frees the model's memory. The conversation is kept in host memory, or in a file in `folder`.
+  // The next call that needs the model loads it again.
   void Suspend(const std::string& folder) { engine_->Suspend(folder); }
 
   size_t message_count() const { return messages_.size(); }
@@ -65,7 +65,7 @@ class Conversation {
                           dsv4_thinking_mode thinking) const;
   // Loads the model again if it was suspended, with a progress bar on a terminal.
   void Wake();
-  // Opens the library's conversation on what this one holds unless it is open. Wakes.
+  // Opens the library's conversation with this one's messages unless it is open. Wakes.
   dsv4::Conversation& session();
   void ReadTools(const std::string& path);
   size_t system_messages() const;  // 0 or 1
@@ -91,7 +91,7 @@ class Conversation {
   dsv4_thinking_mode thinking_;
   const dsv4_chat_encoder chat_encoder_;
   std::string system_, tools_;  // tools: a JSON array, or empty
-  // As JSON objects, without the system message, for when all is rendered anew.
+  // The messages as JSON objects, without the system message, to render all of them again.
   std::vector<std::string> messages_;
   std::optional<dsv4::Conversation> session_;
   std::vector<dsv4::ToolCall> open_calls_;

@@ -33,8 +33,8 @@ inline constexpr Named<dsv4_chat_encoder> kChatEncoders[] = {{"auto", DSV4_CHAT_
                                                              {"preview", DSV4_CHAT_ENCODER_PREVIEW},
                                                              {"0731", DSV4_CHAT_ENCODER_0731}};
 
-// All but how many tokens are drafted, which dsv4-chat may change later. A Target has the
-// dsv4::EngineOptions `engine`.
+// All options except the number of drafts, which dsv4-chat may change later. A Target has the
+// member `engine` of type dsv4::EngineOptions.
 template <class Target>
 inline constexpr Option<Target> kEngineOptions[] = {
     {"-c", "--context", "N", "tokens of context (default: the model's limit)",

@@ -25,10 +25,10 @@ struct Failure {
   dsv4_status status = DSV4_OK;
 };
 
-// Within a catch block: what was thrown there.
+// Called in a catch block: converts the exception.
 Failure CurrentFailure();
-// Within a catch block of `program`'s main: says on standard error what was thrown there, and
-// returns the exit code.
+// Called in a catch block of `program`'s main: reports the exception on standard error and returns
+// the exit code.
 int ReportFailure(const char* program);
 
 }  // namespace chat

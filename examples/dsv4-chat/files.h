@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole files, read and replaced.
+// Reads and replaces whole files.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace chat {
 
-// Throws a Failure that names the file when it cannot be read or is longer than 256 MiB.
+// Throws a Failure that names the file if it cannot be read or is longer than 256 MiB.
 std::string ReadWholeFile(const std::string& path);
 
 bool FileExists(const std::string& path);
 
-// `text` becomes the content of `path`, readable by its owner only, when it is whole and on the
-// disk; what was there stays until then. Throws a Failure that names the file.
+// Replaces `path` by a file with the content `text`, readable by its owner only. The old file stays
+// until the new one is complete and on the disk. Throws a Failure that names the file.
 void ReplaceFile(const std::string& path, std::string_view text);
 
 }  // namespace chat

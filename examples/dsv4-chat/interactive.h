@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The chat on a terminal: reads a line, obeys it as a command or answers it.
+// The chat on a terminal: reads lines, and executes commands or answers messages.
 #pragma once
 
 #include "examples/dsv4-chat/conversation.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --json: the model's turns on standard output for programs, one JSON object a line. HelpText says
-// which there are.
+// --json: the model's turns on standard output for programs, one JSON object per line. HelpText
+// lists the objects.
 #pragma once
 
 #include <string>

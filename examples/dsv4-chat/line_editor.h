@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines that are typed: edited and recalled on a terminal, plain otherwise.
+// Reads lines: with editing and history on a terminal, plain otherwise.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model that the options name, opened or described as they say.
+// Opens or describes the model that the options name.
 #pragma once
 
 #include <dsv4/dsv4.hpp>
@@ -12,14 +12,14 @@ namespace chat {
 // With a progress bar on a terminal. Throws an Error.
 dsv4::Engine OpenEngine(const Options& options, const Screen& screen);
 
-// The same after `loss`, which the screen is told: a DEVICE_LOST. Nothing of the engine that was
-// lost may be open. Throws a Failure.
+// Opens the model again after `loss`, a DEVICE_LOST, and reports it on the screen. REQUIRES: no
+// object of the lost engine is open. Throws a Failure.
 dsv4::Engine ReopenEngine(const Options& options, const dsv4::Error& loss, Screen* screen);
 
 // The model's defaults, except where `given` sets a value. Without a seed: a random one.
 dsv4::Sampling SamplingOf(const dsv4::Engine& engine, const SamplingOptions& given);
 
-// What --inspect and --plan ask for, on standard output, without loading the model.
+// Print the output of --inspect and --plan without loading the model.
 void Describe(const Options& options);
 
 }  // namespace chat

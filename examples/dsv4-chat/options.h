@@ -13,7 +13,7 @@ namespace chat {
 
 enum class ColorMode { kAuto, kAlways, kNever };
 
-// How tokens are chosen. Without a value: the model's default. Of the seed: another one each run.
+// Sampling options. Without a value: the model's default, and another seed in each run.
 struct SamplingOptions {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int32_t> top_k;
@@ -23,7 +23,8 @@ struct SamplingOptions {
   std::vector<std::string> stop_strings;
   int64_t think_budget = 0;  // tokens; 0 = no limit
   int32_t drafts = 0;        // tokens for each forward to verify; 0 = none
-  // What answers must match, one at most: the file of a JSON schema, or a regular expression.
+  // The constraint of answers, at most one of these: the file of a JSON schema, or a regular
+  // expression.
   std::string schema_file, regex;
 };
 
@@ -50,7 +51,7 @@ struct Options {
   bool help = false, version = false;
 };
 
-// Throws a Failure that names the option and the value. Looks at nothing outside the arguments.
+// Throws a Failure that names the option and the value. Does not open files.
 Options ParseOptions(int argc, const char* const* argv);
 
 // "temp=0.5" as --temp 0.5, for the options that are SamplingOptions; throws a Failure as

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far a long call is.
+// The progress of a long call.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace chat {
 
-// One line on standard error that fills as work is done, and is wiped at the end.
+// A bar on standard error that fills during the call and is erased at the end.
 class ProgressBar {
  public:
   // Nothing is shown unless `visible`.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tokens of an answer, for when its device is lost: the model is opened again and computes the
-// answer again. It has the same tokens, and those that were shown are not shown twice.
+// The tokens of an answer that were shown. If the device is lost, the model is opened again and
+// computes the answer again. It has the same tokens; those that were shown are not shown again.
 #pragma once
 
 #include <cstddef>

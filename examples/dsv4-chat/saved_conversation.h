@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of a conversation that is kept in a file. What the model computed of them is another
-// file, the library's saved session: without these messages it would not be known what it is of.
+// The messages of a saved conversation, in a file next to the library's saved session, which does
+// not contain messages.
 #pragma once
 
 #include <dsv4/dsv4.hpp>
@@ -16,20 +16,20 @@ struct SavedConversation {
   std::vector<dsv4::ToolCall> open_calls;  // that wait for results
 };
 
-// A place in the conversation: which message a question begins with, and which answers it.
+// A turn of the conversation: the first message of the question, and the message that answers it.
 struct Turn {
   size_t begin;
   size_t answer;
 };
 
-// The turns of `messages`: each begins with what a user says or with the results of tools.
+// The turns of `messages`. Each begins with a user message or the results of tools.
 std::vector<Turn> TurnsOf(const std::vector<std::string>& messages);
 
-// JSON with a version, on the disk when this returns; what was at `path` before stays until then.
+// Writes JSON with a version. It is on the disk when this returns; the old file stays until then.
 // Throws a Failure.
 void WriteConversation(const std::string& path, const SavedConversation& conversation);
 
-// Throws a Failure that names the file and says why it is no such conversation.
+// Throws a Failure that names the file and the reason if it is not a saved conversation.
 SavedConversation ReadConversation(const std::string& path);
 
 }  // namespace chat

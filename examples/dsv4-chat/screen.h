@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where each kind of text goes for people: the model's answer to standard output, everything else
-// to standard error; reasoning only when a person looks at it there.
+// Output for people: the model's answer goes to standard output, everything else to standard error,
+// reasoning only if standard error is a terminal.
 #pragma once
 
 #include <string>

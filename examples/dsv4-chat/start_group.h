@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model that several processes share.
+// A model that a group of processes splits.
 #pragma once
 
 #include <dsv4/engine.hpp>
@@ -7,8 +7,8 @@
 
 namespace chat {
 
-// Makes the id of a group of options->group_size processes and sets it. Returns what tells the user
-// how to start the others.
+// Creates the id of a group of options->group_size processes and sets it in *options. Returns the
+// text that tells the user how to start the other processes.
 std::string StartGroup(dsv4::EngineOptions* options);
 
 }  // namespace chat

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What dsv4-chat needs of the system: signals, checked reads and writes.
+// Signals, and checked reads and writes.
 #pragma once
 
 #include <dsv4/session.h>
@@ -16,15 +16,16 @@ inline constexpr size_t kMaxInputBytes = size_t{256} << 20;
 
 bool IsTerminal(int fd);
 
-// From here on Ctrl-C sets a flag and ends what waits for input; a second one before ClearInterrupt
+// From then on Ctrl-C sets a flag and ends a wait for input. A second one before ClearInterrupt
 // ends the program. Broken pipes become failed writes. Throws a Failure.
 void InstallSignals();
 bool Interrupted();
 void ClearInterrupt();
-// Whether the terminal has another size, or was another program's, since the last call.
+// Whether the terminal's size has changed, or another program has used the terminal, since the last
+// call.
 bool TakeRedraw();
 
-// While it lives, Ctrl-C also cancels what the session computes. One at a time.
+// While it lives, Ctrl-C also cancels the session's running call. One at a time.
 class CancelOnInterrupt {
  public:
   // `session` must outlive this object.
@@ -34,24 +35,25 @@ class CancelOnInterrupt {
   CancelOnInterrupt& operator=(const CancelOnInterrupt&) = delete;
 };
 
-// True when all of `text` is written; errno tells of the failure.
+// True if all of `text` was written. Otherwise errno has the reason.
 bool WriteAll(int fd, std::string_view text);
 // Writes all of `text` to standard output. Throws a Failure: silent for a closed pipe.
 void WriteOut(std::string_view text);
-// Writes to standard error, as far as it goes.
+// Writes to standard error. Ignores failures.
 void WriteErr(std::string_view text);
 
-// Standard input to its end. Throws a Failure when it cannot be read, is too long, or on Ctrl-C.
+// Reads standard input to its end. Throws a Failure if it cannot be read or is too long, and on
+// Ctrl-C.
 std::string ReadAllInput();
 
-// Standard input by bytes. One object for the whole of it: it reads ahead.
+// Reads standard input by bytes. Only one object may exist, because it reads ahead.
 class Input {
  public:
   static constexpr int kEnd = -1, kSignal = -2;
-  // 0 to 255; kEnd, also when standard input is closed; kSignal when Ctrl-C or TakeRedraw() is to
-  // be looked at. Throws a Failure.
+  // The next byte, 0 to 255; kEnd at the end, also if standard input is closed; kSignal if Ctrl-C
+  // or TakeRedraw() must be checked. Throws a Failure.
   int ReadByte();
-  // Takes `bytes` if they are what was read ahead.
+  // Removes `bytes` if they come next in the bytes that were read ahead.
   bool Skip(std::string_view bytes);
 
  private:
@@ -59,7 +61,7 @@ class Input {
   size_t begin_ = 0, end_ = 0;
 };
 
-// Columns of the terminal on standard error; 80 when it has none.
+// Columns of the terminal on standard error; 80 if it is not a terminal.
 int TerminalColumns();
 
 }  // namespace chat

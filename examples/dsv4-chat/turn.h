@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a turn of the model is computed, whatever becomes of its text, and what it cost.
+// Computes a turn of the model, and measures its cost.
 #pragma once
 
 #include <dsv4/dsv4.hpp>
@@ -11,13 +11,13 @@
 
 namespace chat {
 
-// Reads the prompt, with a progress bar on a terminal, and then calls `step`, which takes one step
-// and says how the turn ended, until it has or Ctrl-C comes.
+// Computes the prompt, with a progress bar on a terminal. Then calls `step` until the turn has
+// ended or Ctrl-C comes. `step` takes one step and returns the finish.
 TurnEnd RunTurn(dsv4::Session* session, const Screen& screen,
                 const std::function<dsv4_finish()>& step);
 
-// Lines of up to 80 columns, with what the engine has read of its experts where some are in host
-// memory.
+// Lines of up to 80 columns. If experts are in several memories, with the bytes that were read from
+// each.
 std::string StatisticsOf(const dsv4::Engine& engine, const TurnEnd& end);
 
 }  // namespace chat

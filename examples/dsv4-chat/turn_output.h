@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the model's turn goes while it streams.
+// Receives the model's turn while it streams.
 #pragma once
 
 #include <dsv4/dsv4.hpp>
 
 namespace chat {
 
-// How a turn ended, and what it cost.
+// The end of a turn and its cost.
 struct TurnEnd {
   dsv4_finish finish = DSV4_FINISH_NONE;  // none: Ctrl-C
   dsv4::SessionStats stats = DSV4_SESSION_STATS_INIT;
@@ -16,9 +16,9 @@ struct TurnEnd {
 class TurnOutput {
  public:
   virtual ~TurnOutput() = default;
-  // Throws a Failure when it cannot be written.
+  // Throws a Failure if it cannot be written.
   virtual void Event(const dsv4::Event& event) = 0;
-  // After the last event.
+  // Called after the last event.
   virtual void End(const TurnEnd& end) = 0;
 };
 

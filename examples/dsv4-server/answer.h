@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request is answered with, in the form of its API.
+// The answer to a request, in the form of its API.
 #pragma once
 
 #include <dsv4/dsv4.hpp>
@@ -20,25 +20,25 @@ struct Candidate {
   uint64_t seed;
 };
 
-// Takes the tokens of its candidates. Texts are server-sent events, for answers by chunks. `stats`
-// are those of the first candidate: what is said about the prompt.
+// Receives the tokens of its candidates. Strings that functions return are server-sent events, for
+// streams. `stats`: of the first candidate, for the numbers about the prompt.
 class Answer {
  public:
   virtual ~Answer() = default;
 
   virtual std::vector<Candidate> candidates() const = 0;
   virtual bool stream() const = 0;
-  // Before the first token.
+  // Called before the first token.
   virtual std::string Begin(const dsv4::SessionStats& stats) = 0;
   virtual std::string Take(size_t candidate, const Token& token,
                            const dsv4::SessionStats& stats) = 0;
-  // The candidate has ended, with its last token or before the model's own end.
+  // Whether the candidate has ended, by its last token or by the server.
   virtual bool ended(size_t candidate) const = 0;
-  // After all candidates have ended.
+  // Called after all candidates have ended.
   virtual std::string End(const dsv4::SessionStats& stats) = 0;
-  // In the place of all that would follow.
+  // Replaces all further events.
   virtual std::string Failure(const ApiError& error) = 0;
-  // All that was taken, as one answer.
+  // The whole answer, without a stream.
   virtual Json Whole(const dsv4::SessionStats& stats) = 0;
 };
 

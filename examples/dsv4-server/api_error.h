@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why a request is not answered: what handlers throw.
+// Errors of requests, which handlers throw.
 #pragma once
 
 #include <string>
@@ -13,16 +13,16 @@ struct ApiError {
   std::string code = {};   // empty: null
 };
 
-// A request that cannot be answered as it is: status 400.
+// An invalid request: status 400.
 ApiError InvalidRequest(const std::string& param, const std::string& message);
 // The same with the message "FIELD WHAT": "tools must be a list".
 ApiError InvalidField(const std::string& field, const std::string& what);
 
-// The server ends, or has lost its device: status 503, after which clients try again.
+// The server is stopping or has lost its device: status 503, after which clients try again.
 ApiError Stopping();
 ApiError DeviceLost(const std::string& message);
 
-// Within a catch block: what was thrown there. Errors of the library keep their message; the
+// Called in a catch block: converts the exception. Errors of the library keep their message; the
 // argument that they name becomes the field of the request.
 ApiError CurrentApiError();
 

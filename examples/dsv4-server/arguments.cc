@@ -17,11 +17,11 @@ using Option = chat::Option<Arguments>;
 constexpr Option kServerOptions[] = {
     {"-m", "--model", "DIR", "model folder (required)",
      chat::SetParsed<chat::ParseFolder, &Arguments::model>},
-    {"", "--served-model-name", "NAME", "as clients name the model (default: the folder's name)",
+    {"", "--served-model-name", "NAME", "the model's name for clients (default: the folder's name)",
      chat::SetText<&Arguments::served_name>},
     {"", "--host", "ADDRESS", "address to listen on (default: 127.0.0.1, this machine only)",
      chat::SetText<&Arguments::host>},
-    {"", "--port", "N", "default: 8000; 0 for a free one",
+    {"", "--port", "N", "port to listen on (default: 8000); 0 for a free one",
      chat::SetNumber<0, 65535, &Arguments::port>},
     {"", "--api-key", "KEY", "requests must carry it, as Authorization: Bearer KEY",
      [](Arguments* a, const std::string& n, const std::string& v) {
@@ -36,7 +36,8 @@ constexpr Option kServerOptions[] = {
      chat::SetCount<&Arguments::engine, &dsv4::EngineOptions::cache_tokens>},
     {"", "--draft", "N", "draft up to N tokens, at most 7; 0 for none (default)",
      chat::SetNumber<0, 7, &Arguments::engine, &dsv4::EngineOptions::max_draft_tokens>},
-    {"", "--think", "off|low|high|max", "reasoning of requests that do not say (default: off)",
+    {"", "--think", "off|low|high|max",
+     "reasoning for requests that do not specify it (default: off)",
      chat::SetName<chat::kThinkingModes, &Arguments::thinking>},
     {"", "--chat-encoder", "NAME", "auto (from the model folder), preview or 0731",
      chat::SetName<chat::kChatEncoders, &Arguments::encoder>},

@@ -12,13 +12,13 @@ namespace server {
 
 struct Arguments {
   std::string model;        // folder
-  std::string served_name;  // as clients name it; empty: the folder's name
+  std::string served_name;  // the name for clients; empty: the folder's name
   std::string host = "127.0.0.1";
   int port = 8000;  // 0: a free one
   std::string api_key;
   size_t max_requests = 256;                        // running and waiting
   std::chrono::seconds suspend_after{0};            // without requests; 0: never
-  dsv4_thinking_mode thinking = DSV4_THINKING_OFF;  // of requests that say nothing
+  dsv4_thinking_mode thinking = DSV4_THINKING_OFF;  // of requests that do not specify it
   dsv4_chat_encoder encoder = DSV4_CHAT_ENCODER_AUTO;
   dsv4::EngineOptions engine;
   bool isolate = false;  // the engine is in a process of its own

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is answered to a POST to /v1/chat/completions.
+// The answer to a POST to /v1/chat/completions.
 #pragma once
 
 #include <cstdint>

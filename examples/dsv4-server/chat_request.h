@@ -21,9 +21,9 @@ struct ChatRequest {
 // Throws an ApiError that names the field.
 ChatRequest ReadChat(const Model& model, const Json& body);
 
-// The messages as the library takes them.
+// The messages in the library's form.
 Json ReadMessages(Fields* fields);
-// The fields about thinking. Sets *budget where one is given.
+// Reads the fields about thinking. Sets *budget if the request has one.
 dsv4::ChatOptions ReadThinking(const Model& model, Fields* fields, int64_t* budget);
 
 }  // namespace server

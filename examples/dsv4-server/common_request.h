@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What requests for chats and for completions have in common.
+// The fields that several APIs share.
 #pragma once
 
 #include <dsv4/dsv4.hpp>
@@ -15,7 +15,7 @@ namespace server {
 struct Model {
   const dsv4::Engine& engine;
   std::string name;
-  dsv4_thinking_mode thinking;  // of requests that say nothing
+  dsv4_thinking_mode thinking;  // of requests that do not specify it
   dsv4_chat_encoder encoder;
   int64_t opened;  // seconds since 1970
 };
@@ -32,27 +32,27 @@ struct CommonRequest {
 
 // Reads the fields that all APIs have: model, sampling, stream. Throws an ApiError.
 CommonRequest ReadCommon(const Model& model, Fields* fields);
-// Those of chats and completions: n, stream_options, return_token_ids.
+// Reads the fields of chats and completions: n, stream_options, return_token_ids.
 void ReadCandidates(const Model& model, Fields* fields, CommonRequest* request);
 
-// Throws an ApiError with status 404 when the field `model` names another one.
+// Throws an ApiError with status 404 if the field `model` names another model.
 void CheckModel(const Model& model, Fields* fields);
 
 // The usage of an answer in OpenAI's chats and completions; `reasoning_tokens` of
 // `completion_tokens`.
 Json UsageOf(const dsv4::SessionStats& stats, int64_t completion_tokens, int64_t reasoning_tokens);
 
-// By the system.
+// A random seed from the system.
 uint64_t RandomNumber();
 
 int64_t SecondsSince1970();
 
-// A log-probability as JSON has it, which has no infinity.
+// A log-probability as a JSON number; JSON has no infinity.
 double JsonLogProb(float log_prob);
 
 const char* FinishReason(dsv4_finish finish);
 
-// What ends the streams of OpenAI's chats and completions.
+// The last event of streams of OpenAI's chats and completions.
 inline constexpr char kStreamEnd[] = "data: [DONE]\n\n";
 
 // "data: JSON" as a server-sent event; of the type `name`, unless that is "".

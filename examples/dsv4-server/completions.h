@@ -22,15 +22,15 @@ struct CompletionRequest {
   CommonRequest common;
   std::vector<Entry> prompts;  // one or more; each gets common.count candidates
   bool echo = false;
-  bool no_tokens = false;                // the prompt alone: max_tokens 0
+  bool no_tokens = false;                // only the prompt: max_tokens 0
   std::optional<size_t> log_probs = {};  // so many of the most likely tokens
 };
 
 // Throws an ApiError that names the field.
 CompletionRequest ReadCompletion(const Model& model, const Json& body);
 
-// The tokens of a text that a client wrote as a prompt: markers in it are control tokens.
-// `begin`: after the begin-of-sentence token.
+// The tokens of a client's prompt. Markers in the text are control tokens. `begin`: with the
+// begin-of-sentence token.
 std::vector<int32_t> PromptTokens(const Model& model, const std::string& text, bool begin);
 
 class CompletionAnswer : public Answer {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors as clients receive them.
+// Errors as JSON for clients.
 #pragma once
 
 #include "examples/dsv4-server/api_error.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request that is being answered, for as long as its answer is written. When the device is lost,
-// the request is read again and computed again on the next engine. The tokens are the same ones,
-// and those that were sent are not sent twice.
+// A request while it is answered. If the device is lost, the request is parsed and computed again
+// on the next engine. The tokens are the same. Tokens that were sent are not sent again.
 #pragma once
 
 #include <dsv4/dsv4.hpp>
@@ -23,22 +22,22 @@ class Exchange {
   // Reads the request.
   using Read = std::function<std::unique_ptr<Answer>(const Model&, Identity*)>;
 
-  // Opens the sessions, for which it waits. What is thrown, here and by the others: what `read`
-  // throws, what Host::Get and Scheduler::Open throw, and what ends a generation.
+  // Waits for sessions and opens them. This and the other functions throw the exceptions of `read`,
+  // Host::Get and Scheduler::Open, and those that end a generation.
   Exchange(Host* host, Read read, std::function<bool()> client_is_gone);
 
   bool stream() const { return stream_; }
-  // The events of the next token. *ended with the last ones. Failures after the first call are
-  // events too, except ClientGone.
+  // The events of the next token. *ended: they are the last ones. Failures after the first call are
+  // events, too, except ClientGone.
   std::string Next(bool* ended);
   // The whole answer.
   Json Whole();
 
  private:
-  // Calls `compute`, again if the device is lost meanwhile.
+  // Calls `compute`, and calls it again if the device is lost meanwhile.
   template <class Function>
   void Outlive(const Function& compute);
-  // Makes the answer and its sessions, and computes the tokens that were taken before.
+  // Creates the answer and its sessions, and computes the tokens that were taken before.
   void Begin();
   // Gives a token to the candidate whose turn it is. Returns its events.
   std::string Give(Answer* answer, const Token& token, const dsv4::SessionStats& stats);
@@ -54,8 +53,8 @@ class Exchange {
   bool stream_ = false;
   std::vector<uint64_t> seeds_;  // of the candidates
   std::vector<int32_t> tokens_;  // that were taken
-  std::string failure_;          // what a stream is ended with if there is no answer
-  // There is none of these while the device is lost.
+  std::string failure_;          // ends a stream if there is no answer
+  // Empty while the device is lost.
   std::shared_ptr<Opened> opened_;
   std::unique_ptr<Answer> answer_;
   Scheduler::Generations generations_;

@@ -18,16 +18,16 @@ namespace server {
 class Fields {
  public:
   // `object` must outlive this. `path` is its place in the request, "" for the request itself.
-  // Throws an ApiError when it is no object, as all functions here do for values of a wrong type.
+  // Throws an ApiError if it is not an object. All functions here throw for values of a wrong type.
   explicit Fields(const Json& object, std::string path = {});
 
-  // The place of a member, as errors name it.
+  // The place of a member, for error messages.
   std::string PathOf(std::string_view name) const;
 
   // Null when there is none.
   const Json* Any(const char* name);
   std::optional<bool> Bool(const char* name);
-  // Refuses a null, and one that is not there.
+  // Throws if the member is null or missing.
   const Json& Required(const char* name);
   std::optional<std::string> String(const char* name);
   std::string RequiredString(const char* name);
@@ -40,7 +40,7 @@ class Fields {
   // A list of token ids; empty without one.
   std::vector<int32_t> Tokens(const char* name);
 
-  // Members that change nothing of the answer.
+  // Accepts members that do not change the answer.
   void Ignore(std::initializer_list<const char*> names);
   // Throws an ApiError that names a member that was not read.
   void RefuseOthers() const;

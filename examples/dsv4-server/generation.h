@@ -23,7 +23,7 @@ class Scheduler;
 // Thrown to end a request whose client has disconnected.
 struct ClientGone {};
 
-// What is to be continued, and how.
+// The prompt of a generation and its parameters.
 struct Prompt {
   // A JSON array; empty: `tokens` count.
   std::string messages = {};
@@ -39,12 +39,12 @@ struct Token {
   int32_t id = -1;
   std::string text = {};                              // of a session on tokens
   std::vector<dsv4::Event> events = {};               // of one on messages
-  std::optional<dsv4::LogProbs> log_probs = {};       // where the sampling asks for them
+  std::optional<dsv4::LogProbs> log_probs = {};       // if the sampling asks for them
   std::vector<dsv4::LogProbs> prompt_log_probs = {};  // with the first token, from position 1 on
   dsv4_finish finish = DSV4_FINISH_NONE;
 };
 
-// Used by the thread of its request; the functions for the scheduler say so.
+// Used by the thread of its request, except functions that are for the scheduler.
 class Generation {
  public:
   using Clock = std::chrono::steady_clock;
@@ -56,20 +56,20 @@ class Generation {
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
 
-  // Of the prompt, and of all when the last token has been taken.
+  // Statistics of the prompt; after the last token, of everything.
   dsv4::SessionStats stats() const {
     const std::lock_guard lock(mutex_);
     return stats_;
   }
 
-  // The next token, for which it waits; not to be called after the last. Throws ClientGone, and
-  // what has ended the generation.
+  // Waits for the next token. REQUIRES: the last one was not taken. Throws ClientGone, and the
+  // exception that ended the generation.
   Token Next(const std::function<bool()>& client_is_gone);
 
   // For the scheduler's thread.
   dsv4::Session& session() { return chat_ ? chat_->session() : *plain_; }
   static void AddEvent(void* generation, const dsv4_parser_event* event) noexcept;
-  // Takes the token that the session was stepped to. False when nothing is to follow.
+  // Takes the token of the session's step. False if it is the last one.
   bool Deliver(const dsv4_step_result& result);
   void Fail(std::exception_ptr failure);
 

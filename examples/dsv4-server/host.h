@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The open engine, and what serves requests with it. Once the device is lost the model is opened
-// again.
+// The open engine and the objects that serve requests with it. If the device is lost, the model is
+// opened again.
 #pragma once
 
 #include <dsv4/dsv4.hpp>
@@ -17,7 +17,7 @@
 
 namespace server {
 
-// The answers of requests refer to it: who answers one holds it until then.
+// Held by each request until it is answered.
 struct Opened {
   // `model_of`: how the engine's model is served.
   Opened(dsv4::Engine opened, const std::function<Model(const dsv4::Engine&)>& model_of,
@@ -33,20 +33,20 @@ class Host {
  public:
   // Opens the model. Throws what `open` does.
   // - reopens: how many times it may be opened again.
-  // - on_lost: called by any thread when the device is lost, before any request is told. Has Reopen
-  //   called.
+  // - on_lost: called by any thread if the device is lost, before any request learns of it. It must
+  //   cause a call of Reopen.
   Host(std::function<std::unique_ptr<Opened>()> open, int reopens, std::function<void()> on_lost,
        Metrics* metrics);
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
 
   // Any thread.
-  // Waits while the model is being opened again. Throws ClientGone, and an ApiError with status 503
-  // when the device is lost for good or the server stops.
+  // Waits while the model is opened again. Throws ClientGone, and an ApiError with status 503 if
+  // the device is lost for good or the server is stopping.
   std::shared_ptr<Opened> Get(const std::function<bool()>& client_is_gone);
-  // Null where Get would wait or throw.
+  // Null if Get would wait or throw.
   std::shared_ptr<Opened> Current() const;
-  // A call on `opened` has failed with DEVICE_LOST. Whoever still holds it is to give it back.
+  // Reports that a call on `opened` failed with DEVICE_LOST. All holders must release it.
   void Lost(const std::shared_ptr<Opened>& opened, const std::string& message);
 
   // One thread.
@@ -70,11 +70,11 @@ class Host {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool exists_ = false;  // an Opened, which somebody may hold; Open sets it
+  bool exists_ = false;  // an Opened exists, and requests may hold it; Open sets it
   std::shared_ptr<Opened> current_;
   bool lost_ = false;  // current_ is, or there is none
   bool given_up_ = false, draining_ = false;
-  std::string loss_;  // what was said when the device was lost
+  std::string loss_;  // the error message of the lost device
   size_t waiting_ = 0;
 };
 

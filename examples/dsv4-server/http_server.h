@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpp-httplib's server, with two things that it lacks: handlers can ask whether their client is
-// still there, and connections end soon when the server is to stop.
+// cpp-httplib's server with two additions: handlers can ask whether their client is still
+// connected, and connections end soon when the server stops.
 #pragma once
 
 #include <httplib.h>
@@ -12,23 +12,23 @@ namespace server {
 
 class HttpServer : public httplib::Server {
  public:
-  // As many connections as `threads` are served at a time.
+  // Serves up to `threads` connections at a time.
   explicit HttpServer(size_t threads);
 
-  // Returns the port, another one than `port` when that is 0. Throws a chat::Failure.
+  // Returns the port: `port`, or a free one if `port` is 0. Throws a chat::Failure.
   int Bind(const std::string& host, int port);
 
   // Connections end after the request that they are in.
   void Drain() { draining_ = true; }
 
-  // This process accepts no further connection, and listening ends with those that it has. Others
-  // wait in the socket, for another process that has it.
+  // Accepts no further connection. Listening ends when the present connections have ended. New ones
+  // wait in the socket for another process that has it.
   void StopAccepting() { svr_sock_ = INVALID_SOCKET; }
 
-  // In a handler or content provider, on its thread: the client has gone, or has closed its side
-  // of the connection, after which it has no use for an answer that is not complete.
+  // For a handler or content provider, on its thread: whether the client has disconnected or closed
+  // its side of the connection. Such a client cannot use an incomplete answer.
   static bool ClientIsGone();
-  // The same: the connection ends after this answer. For requests whose body was not read.
+  // Also for these: ends the connection after this answer. For requests whose body was not read.
   static void CloseAfterwards();
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tells an answer from others: its ids and its time. An answer that is computed again, because
-// the device was lost, has the same ones.
+// The ids and the time of an answer. An answer that is computed again after a lost device keeps
+// them.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class Identity {
   int64_t created() const { return created_; }  // seconds since 1970
   // The next id: `prefix` and 24 random digits.
   std::string NewId(const std::string& prefix);
-  // The next ids are those which were given from the first one on.
+  // Returns the same ids again, from the first one on.
   void Rewind() { next_ = 0; }
 
  private:

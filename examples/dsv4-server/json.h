@@ -10,15 +10,15 @@ namespace server {
 
 using Json = nlohmann::ordered_json;
 
-// The JSON object in `text`. Throws an ApiError for anything else, for more than 64 levels and for
-// objects of more than 1024 members: both are looked at before anything is built.
+// Parses the JSON object in `text`. Throws an ApiError for anything else, for more than 64 levels
+// and for objects of more than 1024 members. Both limits are checked before anything is built.
 Json ParseObject(std::string_view text);
 
-// On one line, always valid UTF-8. Numbers of requests are as they came.
+// On one line, always valid UTF-8. Numbers of requests keep their text.
 std::string TextOf(const Json& json);
 
-// A number of a request that Json would write otherwise, such as 1e3 or one of 30 digits, is its
-// text, as a binary value: how the model sees numbers of schemas is left to the library.
+// A number that Json would write otherwise, such as 1e3 or one of 30 digits, is stored as its text
+// in a binary value. The library decides how the model sees numbers of schemas.
 bool IsNumber(const Json& json);
 // REQUIRES: IsNumber.
 double NumberOf(const Json& json);

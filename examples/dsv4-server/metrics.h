@@ -28,7 +28,7 @@ class Histogram {
   double sum_ = 0;
 };
 
-// What is true at a moment.
+// Gauges: the present state.
 struct Load {
   size_t running = 0, waiting = 0;
   double cache_share = 0;  // of the fullest pool of the cache, held by sessions

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the form of an answer is held to: tools that it may call, a schema. And texts of messages.
+// Constraints on the form of an answer: the tools that it may call, a schema. Also checks of
+// message texts.
 #pragma once
 
 #include <initializer_list>
@@ -19,13 +20,13 @@ struct OutputForm {
   std::string schema_field = {};  // of the request, for errors
 };
 
-// Puts the form into the prompt's sampling and into the system message of `messages`. Throws an
+// Adds the form to the prompt's sampling and to the system message of `messages`. Throws an
 // ApiError that names the field.
 void ApplyForm(const Model& model, const OutputForm& form, Prompt* prompt, TurnOptions* turn,
                Json* messages);
 
-// Whether `choice` is one of OpenAI's words: auto, none or required, which *options then says.
-// False for an object, which names the function to call. Throws an ApiError for anything else.
+// Reads one of OpenAI's words (auto, none or required) into *options and returns true. False for an
+// object, which names the function to call. Throws an ApiError for anything else.
 bool ReadToolChoiceWord(const Json& choice, dsv4::ToolOptions* options);
 
 // The schema of {"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "schema"}.
@@ -33,8 +34,8 @@ void ReadSchemaType(Fields* format, OutputForm* form);
 
 void AddToSystem(Json* messages, const char* key, Json value);
 
-// Throws unless `content` is a text or a list of parts of text, of `types`: the model sees nothing
-// else. Parts without a type are text.
+// Throws unless `content` is a text or a list of text parts of these types. Parts without a type
+// are text.
 void CheckContent(const Json& content, const std::string& path,
                   std::initializer_list<const char*> types);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page at /: a chat in the browser. It loads nothing but itself.
+// The page at /: a chat in the browser. It loads no other resources.
 #pragma once
 
 namespace server {
 
 extern const char kPage[];
 
-// What a browser may do for it: run what is in it, and ask this server.
+// The content security policy: the page may run its own script and call this server.
 extern const char kPagePolicy[];
 
 }  // namespace server

@@ -33,12 +33,12 @@ class ResponsesAnswer : public Answer {
   void ItemEvent(const std::string& type, size_t part, Json members);
   void BeginItem(size_t part);
   void EndItem(size_t part);
-  // `begun`: as it is when nothing has come.
+  // `begun`: the item at its beginning, without content.
   Json Item(size_t part, bool begun) const;
   Json Response(const char* status, const dsv4::SessionStats* stats) const;
   const char* Status() const;
   bool Cut(size_t part) const;
-  // Those of the tokens whose text the piece is; they are added to its part's.
+  // The log-probabilities of the tokens of the piece. They are added to those of its part.
   Json TakeLogProbs(const Turn::Piece& piece);
 
   const Model& model_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who computes when. One thread steps all sessions together. As many requests as the engine has
-// sessions are stepped; others wait for one, first come, first served. An engine without requests
-// can give its memory back; the next request takes it again.
+// Schedules requests. One thread steps all sessions together. Each running request has a session of
+// the engine; others wait for one, first come, first served. An engine without requests can be
+// suspended; the next request resumes it.
 #pragma once
 
 #include <dsv4/dsv4.hpp>
@@ -22,7 +22,7 @@
 namespace server {
 
 struct SchedulerLimits {
-  size_t requests = 0;  // that may run and wait
+  size_t requests = 0;  // the most that run and wait
   // The engine is suspended after so long without a request. 0: never.
   std::chrono::seconds suspend_after{0};
 };
@@ -36,27 +36,26 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Waits for as many sessions as there are candidates, at most the engine's; opens them and begins
-  // to step them, after it has resumed the engine if that is suspended. Each is stopped and closed
-  // with the last copy of its pointer. A probe does not put off the suspension. Throws an ApiError
-  // with status 429 when too many requests wait and 503 when the server stops, ClientGone, and the
-  // library's errors.
+  // Waits for a session for each candidate, resumes the engine if it is suspended, opens the
+  // sessions and starts to step them. A session is stopped and closed with the last copy of its
+  // pointer. A probe does not delay suspension. Throws an ApiError with status 429 if too many
+  // requests wait and 503 if the server is stopping, ClientGone, and the library's errors.
   using Generations = std::vector<std::shared_ptr<Generation>>;
   enum class Purpose { kRequest, kProbe };
   Generations Open(const std::vector<Candidate>& candidates,
                    const std::function<bool()>& client_is_gone,
                    Purpose purpose = Purpose::kRequest);
 
-  // No further request is accepted.
+  // Accepts no further request.
   void Drain();
-  // Those that run are cancelled, too.
+  // Also cancels running requests.
   void CancelAll();
   // Whether no request runs or waits.
   bool idle() const;
 
   Load load() const;
   bool suspended() const { return engine_.metrics().suspended != 0; }
-  // Seconds since a token was computed; a large number when none ever was.
+  // Seconds since a token was computed; a large number if none was.
   double seconds_since_token() const;
 
  private:
@@ -72,28 +71,28 @@ class Scheduler {
   void Leave(Generation* generation, Purpose purpose);
   // Resumes a suspended engine. Throws ClientGone and what Engine::Resume throws.
   void Wake(const std::function<bool()>& client_is_gone);
-  // Suspends the engine unless a session is open. Nothing is lost where that fails.
+  // Suspends the engine unless a session is open. A failure loses nothing.
   void Suspend();
   void Run();
-  // Of the thread: a pass over `batch`, entries of running_ that nothing else touches meanwhile.
-  // Returns those that are to leave.
+  // For the thread: steps `batch`, entries of running_ that no other thread uses meanwhile. Returns
+  // the entries that have ended.
   std::vector<Running*> Step(const std::vector<Running*>& batch);
   bool Deliver(Running* running, const dsv4_step_result& result);
-  // Takes `running` out of running_, whose lock is held.
+  // Removes `running` from running_. REQUIRES: the lock is held.
   void Remove(const Running* running);
-  // When the cache holds no further token of any session, the last one makes room.
+  // If the cache has no room for a token of any session, ends the newest one.
   void MakeRoom();
 
   const dsv4::Engine& engine_;
   Metrics* const metrics_;
   const SchedulerLimits limits_;
   const size_t most_sessions_;
-  const dsv4::EngineMetrics idle_;  // without sessions: the engine itself holds some of the cache
+  const dsv4::EngineMetrics idle_;  // without sessions; the engine itself uses some of the cache
 
-  std::mutex memory_mutex_;  // of who suspends or resumes; taken before mutex_
+  std::mutex memory_mutex_;  // held while suspending or resuming; taken before mutex_
   mutable std::mutex mutex_;
   std::condition_variable work_;  // for the thread
-  std::condition_variable left_;  // somebody has left
+  std::condition_variable left_;  // a request has ended
   std::list<Running> running_;
   std::list<int> waiting_;  // tickets, in order
   int next_ticket_ = 0;

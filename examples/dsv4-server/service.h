@@ -15,26 +15,27 @@ namespace server {
 
 class Service {
  public:
-  // All must outlive this, and this the server that is routed to it. `api_key`: "" for none.
+  // The arguments must outlive this object, and this object the HTTP server. `api_key`: "" for
+  // none.
   Service(Host* host, Metrics* metrics, std::string api_key);
 
   void Route(HttpServer* server);
-  // Requests are refused from now on.
+  // Refuses requests from then on.
   void Drain() { draining_ = true; }
 
  private:
   using Response = httplib::Response;
 
-  // Refuses requests without the key, packed ones, and all when the server stops; their bodies
-  // are not read.
+  // Refuses requests without the key, compressed ones, and all if the server is stopping, without
+  // reading their bodies.
   bool Admits(const httplib::Request& request, Response* response) const;
   void Post(HttpServer* server, const std::string& path,
             std::function<void(const Json& body, Response* response)> answer);
-  // Endpoints that generate: `read` reads the request of an AnswerType.
+  // Endpoints that generate. `read` parses the request of an AnswerType.
   template <class AnswerType, class Request>
   void PostAnswer(HttpServer* server, const std::string& path,
                   Request (*read)(const Model&, const Json&));
-  // Those that do not.
+  // Endpoints that do not generate.
   void PostText(HttpServer* server, const std::string& path,
                 Json (*answer)(const Model&, const Json&));
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether, and how hard, the model is to think.
+// Whether the model thinks, and with how much effort.
 #pragma once
 
 #include <dsv4/dsv4.hpp>
@@ -9,13 +9,13 @@
 
 namespace server {
 
-// Joins the ways in which clients say it. Fields that contradict each other are an ApiError.
+// Combines the fields in which clients specify it. Contradicting fields are an ApiError.
 class Thinking {
  public:
   void Switch(const std::string& field, bool on);
   // none, minimal, low, medium, high, xhigh or max.
   void Effort(const std::string& field, const std::string& effort);
-  // `otherwise`: of requests that say nothing.
+  // `otherwise`: for requests that do not specify it.
   dsv4_thinking_mode Mode(dsv4_thinking_mode otherwise) const;
 
  private:

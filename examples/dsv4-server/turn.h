@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The assistant's turn, taken token by token: its parts in order, whatever form they are sent in.
+// The assistant's turn, received token by token: its parts in order, for any API.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +26,9 @@ class Turn {
     std::string text;      // of a call: its arguments
     std::string id, name;  // of a call
     size_t call = 0;       // number of a call
-    bool whole = false;    // of a call: all of it has come
+    bool whole = false;    // of a call: it is complete
   };
-  // What a token adds to a part.
+  // The text that a token adds to a part.
   struct Piece {
     size_t part;  // of parts()
     bool begins;  // the part is new
@@ -47,7 +47,7 @@ class Turn {
   int64_t tokens() const { return static_cast<int64_t>(tokens_.size()); }
   const std::vector<int32_t>& token_ids() const { return tokens_; }
   int64_t reasoning_tokens() const { return reasoning_tokens_; }
-  // The stop string that has ended the turn; "" when it ended otherwise.
+  // The stop string that ended the turn; "" if it ended otherwise.
   std::string StopString(const Model& model, const std::vector<std::string>& strings) const;
 
  private:

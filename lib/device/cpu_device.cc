@@ -51,7 +51,7 @@ std::string CpuDevice::name() const {
   return "cpu";
 }
 
-// Not std::thread, which throws what the system refuses.
+// pthreads, because std::thread throws if the system gives no thread.
 CpuStream::CpuStream(int threads) : workers_(static_cast<size_t>(std::max(threads - 1, 0))) {
   for (Worker& worker : workers_) {
     worker.stream = this;

@@ -432,8 +432,8 @@ std::string CudaDevice::bus_id() {
   return id;
 }
 
-// A GPU that shares the host's memory gets what the page cache holds, too, which CUDA does not
-// count.
+// A GPU that shares the host's memory can also take the memory of the page cache, which CUDA does
+// not count as free.
 std::optional<int64_t> CudaDevice::FreeBytes() {
   if (integrated_) return std::nullopt;
   const DeviceScope scope(this);

@@ -17,7 +17,7 @@ constexpr Feature kFeatures[] = {
     {kAsyncCopy, "async_copy", 80, kNoLast},
     {kFp8Conversion, "fp8_conversion", 89, kNoLast},
     {kDependentLaunch, "dependent_launch", 90, kNoLast},
-    // mma.sync; the family of 10.0 has it as tcgen05 alone.
+    // By mma.sync. The family of 10.0 has only tcgen05.
     {kBlockScaledMma, "block_scaled_mma", 120, 129},
 };
 

@@ -32,7 +32,7 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();  // of the size 
 constexpr std::array<int64_t, 5> kMeasuredBytes = {
     int64_t{64} << 10, int64_t{256} << 10, int64_t{1} << 20, int64_t{4} << 20, int64_t{16} << 20};
 
-// What the ranks share.
+// The state that the ranks share.
 class Group final : public ExchangeWays {
  public:
   Group(int ranks, std::chrono::milliseconds limit, const Nccl* nccl, bool silent)
@@ -238,7 +238,7 @@ class DeviceCommunicator final : public Communicator {
     return Synchronize();
   }
 
-  // Of threads alone.
+  // Waits for the other ranks' threads, not for devices.
   absl::Status Meet() {
     const GatherParams params{.rows = 1};
     DSV4_RETURN_IF_ERROR(group_->meeting.Post(rank_, params));

@@ -15,7 +15,7 @@ void* NcclAbort::Run(void* call) {
   return nullptr;
 }
 
-// Not std::thread, which throws what the system refuses.
+// pthreads, because std::thread throws if the system gives no thread.
 void NcclAbort::Start(const Nccl* nccl, Nccl::Comm comm) {
   auto* const call = new (std::nothrow) Call{nccl, comm};
   running_ = call != nullptr && pthread_create(&thread_, nullptr, Run, call) == 0;

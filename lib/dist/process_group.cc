@@ -202,7 +202,7 @@ absl::Status ProcessGroup::CompareRecords(Nccl::Comm comm, absl::string_view rec
   return difference;
 }
 
-// Not std::thread, which throws what the system refuses.
+// pthreads, because std::thread throws if the system gives no thread.
 absl::Status ProcessGroup::StartWatching() {
   const int error = pthread_create(&watcher_, nullptr, WatchMain, this);
   if (error != 0) {
@@ -241,7 +241,7 @@ void ProcessGroup::Watch() {
   Look();  // who failed meanwhile
 }
 
-// What is sent while the leader computes follows its step anyway.
+// A message sent while the leader computes would wait behind its step anyway.
 void ProcessGroup::Ping() {
   const Clock::time_point last{Clock::duration(sent_.load())};
   if (sent_.load() == 0 || Clock::now() - last < kPingAfter) return;

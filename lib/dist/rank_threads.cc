@@ -8,7 +8,7 @@
 
 namespace dsv4 {
 
-// Not std::thread, which throws what the system refuses.
+// pthreads, because std::thread throws if the system gives no thread.
 absl::StatusOr<std::unique_ptr<RankThreads>> RankThreads::Start(int ranks,
                                                                 absl::string_view purpose) {
   std::unique_ptr<RankThreads> threads(new RankThreads(ranks));

@@ -478,7 +478,7 @@ void ExpressionPool::FindByteClasses() {
   for (const uint8_t byte : class_bytes_) list(byte);
 }
 
-// Forgets what was found on the way, which is no part of the grammar.
+// Removes the expressions that the search created. They are not part of the grammar.
 void ExpressionPool::Truncate(size_t nodes, size_t lists, size_t seen) {
   nodes_.resize(nodes);
   lists_.resize(lists);

@@ -11,8 +11,8 @@
 namespace dsv4::grammar {
 namespace {
 
-// Deepest recursion, of about 400 bytes of the stack each: what is left of a text grows with its
-// nesting where languages are intersected.
+// The deepest recursion; each level needs about 400 bytes of the stack. Derivatives of
+// intersections grow with the nesting of the text.
 constexpr int kMaxDepth = 150;
 // States that a search for a matching string looks at.
 constexpr size_t kMaxSearched = 4000;
@@ -142,8 +142,9 @@ bool ExpressionPool::Alive(Expr e) {
   return alive;
 }
 
-// The shortest strings first, as far as lengths tell. What is not decided counts as dead: of a
-// state that is alive a way to a match was found, so that one always remains.
+// Searches the shortest strings first, by lower bounds of lengths. A state that is not decided
+// counts as dead. A state counts as alive only if a way to a match was found, so a way always
+// remains.
 bool ExpressionPool::Search(Expr e, bool* decided) {
   *decided = true;
   if (nodes_[e].life == Life::kAlive || nodes_[e].nullable) return true;
@@ -168,7 +169,7 @@ bool ExpressionPool::Search(Expr e, bool* decided) {
   visits[e] = {kFail, 0};
   queue.push({nodes_[e].length, 0, e, 0});
   Expr found = kFail;
-  // What is left of an intersection is mostly another one, or a union of them.
+  // The derivative of an intersection is mostly another one, or a union of them.
   const auto consider = [&](Expr to, uint32_t steps) {
     const Kind kind = nodes_[to].kind;
     if (nodes_[to].nullable || nodes_[to].life == Life::kAlive) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schemas as wholes: which keywords there are, and those that combine schemas.
-// json_schema_types.cc has the keywords of one type.
+// The list of keywords, and the keywords that combine schemas. json_schema_types.cc has the
+// keywords of one type.
 #include "lib/grammar/json_schema.h"
 
 #include <algorithm>
@@ -424,8 +424,8 @@ absl::StatusOr<Expr> SchemaCompiler::Value(const JsonValue& schema, const std::s
   }
   if (const auto truth = schema.AsBool()) return *truth ? Everything(view) : kFail;
   if (schema.AsObject() == nullptr) {
-    return InvalidArgument(Place(pointer), ": ", schema.KindName(),
-                           " is no schema; expected an object or a boolean");
+    return InvalidArgument(Place(pointer), ": expected an object or a boolean, not ",
+                           schema.KindName());
   }
   if (depth_ == kMaxDepth) return Later(schema, pointer, view);
   ++depth_;

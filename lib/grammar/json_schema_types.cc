@@ -245,11 +245,11 @@ Expr SchemaCompiler::ValueWithout(const std::string& key, View view) {
   return AnyValue(view, *NumberLanguage(pool_, {}), any, pool_->Object(JsonObject({}, {member})));
 }
 
-// What the keywords say about keys and their values.
+// The rules of the keywords about keys and their values.
 struct SchemaCompiler::KeyRules {
   struct Pattern {
     Expr keys, value;
-    StringSet names;  // of the schema's, those that match
+    StringSet names;  // the names in the schema that match
   };
   std::vector<Pattern> patterns{};
   Expr additional = kFail;  // kFail: no others

@@ -64,7 +64,7 @@ void MaskBuilder::AddTo(Expr state, MaskBits* bits) {
   if (pool_->exhausted()) return;
   const absl::Span<const Expr> alternatives = pool_->Alternatives(state);
   if (!alternatives.empty()) {
-    // The pool may move what the span views.
+    // A copy, because the pool may move the elements of the span.
     const std::vector<Expr> parts(alternatives.begin(), alternatives.end());
     for (const Expr part : parts) AddTo(part, bits);
     return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The grammars are those of RFC 3339 (dates and times; days per month and leap years included, leap
+// The grammars of RFC 3339 (dates and times; days per month and leap years included, leap
 // seconds not), its appendix A (durations), RFC 5321 (addresses without quotes or comments),
 // RFC 1123 (host names), RFC 2673 and 4291 (addresses), RFC 4122, RFC 3986 and RFC 6901.
 #include "lib/grammar/string_format.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A range of numbers is written digit by digit: the digits of UTF-8 are of base 64, those of \uXXXX
-// of base 16, those of a pair of surrogates of base 1024.
+// The language of a range of numbers is built digit by digit: in base 64 for UTF-8, base 16 for
+// \uXXXX, base 1024 for a pair of surrogates.
 #include "lib/grammar/text_language.h"
 
 #include <algorithm>

@@ -7,7 +7,7 @@
 namespace dsv4::grammar {
 namespace {
 
-// What of longer tokens is beyond it keeps them out: no vocabulary has them.
+// Longer tokens are left out. No vocabulary has them.
 constexpr size_t kMaxTokenBytes = 4096;
 
 }  // namespace

@@ -30,7 +30,7 @@ constexpr absl::string_view kParameterSlash = "/" DSV4_DSML "parameter";
 constexpr absl::string_view kDsml = DSV4_DSML;
 #undef DSV4_DSML
 
-// What a tool's parameters may say besides their properties.
+// The keywords that the schema of a tool's parameters may have.
 constexpr absl::string_view kParameterKeywords[] = {
     "$comment",    "$defs",       "$id",        "$schema",  "additionalProperties",
     "definitions", "description", "properties", "required", "title",

@@ -91,8 +91,8 @@ class DirectReader::Ring {
     ++added_;
   }
 
-  // Hands over what was added, and waits for a result. 0, or an errno: then what the kernel took is
-  // still under way.
+  // Submits the added reads and waits for a result. Returns 0 or an errno. After an error, the
+  // reads that the kernel accepted are still under way.
   int Wait() {
     for (;;) {
       const long taken = syscall(__NR_io_uring_enter, fd_, added_, Has() ? 0u : 1u,

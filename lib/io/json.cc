@@ -194,7 +194,7 @@ class JsonReader {
   ondemand::document document_;
 };
 
-// What is to be copied yet stands in a list.
+// The values left to copy are in a list, so that nesting needs no stack.
 JsonValue::JsonValue(const JsonValue& other) {
   struct Copy {
     const JsonValue* from;

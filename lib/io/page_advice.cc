@@ -39,7 +39,7 @@ void AdviseUnneeded(const uint8_t* data, int64_t bytes) {
   const Pages pages = PagesOf(data, bytes, true);
   if (pages.bytes == 0) return;
 #ifdef MADV_COLD
-  // Without it, the system takes what was accessed for what will be.
+  // Without it, the system expects recently accessed pages to be accessed again.
   madvise(pages.begin, pages.bytes, MADV_COLD);
 #endif
   madvise(pages.begin, pages.bytes, MADV_DONTNEED);

@@ -20,9 +20,9 @@ namespace dsv4 {
 namespace {
 
 constexpr char kSuffix[] = ".XXXXXX.tmp";
-constexpr int kSuffixTail = 4;  // ".tmp": what follows the X
+constexpr int kSuffixTail = 4;  // the length of ".tmp", behind the X
 
-// Makes a renamed file's new name last. Not every file system can: what it says is not asked for.
+// Makes a rename durable. Not every file system supports this, so errors are ignored.
 void SyncFolderOf(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -32,8 +32,8 @@ void SyncFolderOf(const std::string& path) {
   close(fd);
 }
 
-// The file to be replaced: `path`, or what a symbolic link there points to, which a rename would
-// replace itself. A rename would also put a regular file in the place of a device.
+// The file to replace: `path`, or its target if it is a symbolic link, because a rename would
+// replace the link. Refuses everything but regular files: a rename would replace a device, too.
 absl::StatusOr<std::string> ReplaceablePath(const std::string& path) {
   struct stat info;
   if (lstat(path.c_str(), &info) != 0) return path;  // nothing there, or for the new file to say
@@ -68,8 +68,8 @@ absl::StatusOr<ReplacedFile> ReplacedFile::Create(const std::string& path, int64
   int error;
   do {
     error = posix_fallocate(file.fd_, 0, bytes);
-  } while (error == EINTR);  // a signal of the host's; what was taken stays
-  if (error != 0) return SystemError(path, "take the space for it", error);
+  } while (error == EINTR);  // a signal of the host program; the space allocated so far is kept
+  if (error != 0) return SystemError(path, "allocate its space", error);
   void* data =
       mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file.fd_, 0);
   if (data == MAP_FAILED) return SystemError(path, "map its content into memory", errno);

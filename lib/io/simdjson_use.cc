@@ -12,7 +12,7 @@ void ChooseJsonInstructions() {
   static const bool chosen = [] {
     const auto& available = simdjson::get_available_implementations();
     const simdjson::implementation* active = simdjson::get_active_implementation();
-    // Before a choice it is none of these, but one that asks the environment when it is used.
+    // Before a choice, the active implementation is a special one that reads the environment.
     if (std::find(available.begin(), available.end(), active) == available.end()) {
       simdjson::get_active_implementation() = available.detect_best_supported();
     }

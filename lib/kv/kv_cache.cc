@@ -13,7 +13,7 @@
 namespace dsv4 {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // bytes, of states and of what lies in them
+constexpr int64_t kAlignment = 64;  // bytes, of states and of their parts
 // Compressed KV blocks for each snapshot that the pools hold in addition to what open sequences may
 // need. Restore points that are kSparseTokens apart take half of them at most.
 constexpr int64_t kCompressedKvBlocksPerSnapshot = 8;
@@ -25,8 +25,8 @@ int64_t BoundariesPerStep(int64_t step_tokens) {
                       step_tokens / KvSequence::kSparseTokens);
 }
 
-// Blocks of a sequence's window while a step runs: what the first row of the last short step sees,
-// up to the last draft's slot, at any alignment.
+// The most window blocks of a sequence while a step runs: from the first row that the last short
+// step sees to the last draft's slot, at any alignment.
 int64_t LiveWindowBlocks(const KvCacheShape& shape) {
   const int64_t verify_rows = shape.max_draft_tokens + 1;
   const int64_t tokens = kWindowTokens - 1 + KvSequence::kShortStepRows +

@@ -79,8 +79,8 @@ class BatchSize {
   int64_t bytes_ = 0, runs_ = 0, most_bytes_ = 0, most_runs_ = 0;
 };
 
-// Runs on their way between the cache and an image. What the host cannot read where it is goes
-// through memory of the batch: each run's data, then its scales.
+// A batch of runs to copy between the cache and an image. Runs that the host cannot read in place
+// go through the batch's memory: each run's data, then its scales.
 class RunBatch {
  public:
   // Allocates nothing from here on.
@@ -198,7 +198,7 @@ int64_t KvSequence::ImageBytes(int64_t length) const {
 }
 
 absl::Status KvSequence::CheckRoomAfterReset(int32_t windows, int32_t compressed) const {
-  // Blocks that it alone holds become free; those that the prefix cache holds, too, can be evicted.
+  // Blocks with no other owner become free. Blocks that the prefix cache shares can be evicted.
   const auto check = [](const BlockPool& pool, const int32_t* first, const int32_t* last,
                         int32_t need) -> absl::Status {
     const auto gives_up = [&](int32_t block) {

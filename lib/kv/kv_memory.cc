@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cache's memory on its devices: taken, given back, and what of it is held, as bytes.
+// A cache's memory on its devices: allocates and frees it, and copies the held blocks out and in.
 #include <cstring>
 #include <utility>
 #include <vector>

@@ -135,7 +135,7 @@ void KvSequence::TakeOver(PrefixCache::Node node, int64_t tokens, int64_t kept) 
   BlockPool &windows = cache_->window_pool(), &compressed = cache_->compressed_pool();
   prefixes.Touch(node_);
   prefixes.Touch(node);
-  // What is taken is held before anything is given up.
+  // References to the new blocks are taken before the old ones are dropped.
   const int64_t blocks = tokens / kCompressedKvBlockTokens;
   PrefixCache::Node at = node;
   for (int64_t i = blocks - 1; i >= 0; --i, at = prefixes.parent(at)) {

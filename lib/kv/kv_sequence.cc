@@ -23,7 +23,7 @@ KvSequence::KvSequence(KvCache* cache, uint64_t salt)
   state_writes_.reserve(static_cast<size_t>(plan.state_writes_per_step));
   write_slots_.reserve(state_writes_.capacity());
   step_states_.reserve(state_writes_.capacity() + 1);
-  // Publish adds a step's points before it drops what they make superfluous.
+  // Publish adds a step's points before it drops older ones.
   points_.reserve(static_cast<size_t>(plan.restore_points) +
                   static_cast<size_t>(plan.state_writes_per_step) + 1);
 }

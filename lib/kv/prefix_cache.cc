@@ -109,9 +109,9 @@ bool PrefixCache::EvictLeaf() {
 
 bool PrefixCache::EvictSnapshot(const BlockPool& pool, bool prompts) {
   Node victim = kNone;
-  // First those inside a text that does not branch there, down to one in kSparseBlocks; what is
-  // left is where texts end or part, where they are most likely taken up again. Of snapshots used
-  // at the same time, those at rounder positions divide a long text better.
+  // First snapshots inside a text that does not branch there, down to one in kSparseBlocks. The
+  // others are where texts end or branch, from where they most likely continue. Of snapshots used
+  // at the same time, those at rounder positions divide a long text better and stay longer.
   const auto order = [&](Node node) {
     const Entry& entry = nodes_[node];
     const int64_t blocks = entry.end / kCompressedKvBlockTokens;

@@ -58,7 +58,7 @@ CompressKvParams CompressIndexKeys(const ForwardContext& c, const BlockWeights& 
           .rows = cache.index_keys};
 }
 
-// Of `rows`, which are those of c.step from `first` on.
+// The params for `rows`: the rows of c.step from `first` on.
 IndexScoreTopkParams ScoreTopk(const ForwardContext& c, const LayerCache& cache,
                                const StepRows& rows, int64_t first) {
   const int64_t heads = c.config->index_n_heads, topk = c.config->index_topk;
@@ -74,9 +74,9 @@ IndexScoreTopkParams ScoreTopk(const ForwardContext& c, const LayerCache& cache,
       .selected = c.act.selected + first * topk};
 }
 
-// Whether each rank scores some of the rows and the others are told what it selects: where that
-// takes less time than scoring them all (docs/adr/0020-exact-split.md). Steps of few rows are
-// recorded before their contexts are known.
+// Whether each rank scores some of the rows and sends the selections to the others, if that takes
+// less time than scoring all rows (docs/adr/0020-exact-split.md). Not in steps of few rows: they
+// are recorded before their contexts are known.
 bool ScoresApart(const ForwardContext& c) {
   constexpr int32_t kFewRows = 64;
   if (c.alone() || c.planning || c.step.rows <= kFewRows) return false;

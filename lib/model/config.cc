@@ -215,8 +215,8 @@ RopeScaling ReadRopeScaling(Fields f) {
   return scaling;
 }
 
-// REQUIRES: the number of layers is read. What follows the layers' entries is of drafters: one for
-// each of their blocks in the published files, but other tools leave any number.
+// REQUIRES: the number of layers was read. Further entries are for the drafter: in the published
+// files one for each of its blocks. Other tools write any number of them.
 void ReadCompressRatios(Fields* f, ModelConfig* c) {
   constexpr absl::string_view kKey = "compress_ratios";
   const JsonValue* value = f->Required(kKey);
@@ -274,7 +274,7 @@ void ReadMoe(Fields* f, ModelConfig* c) {
   f->Fixed("norm_topk_prob", true);
   f->Fixed("scoring_func", "sqrtsoftplus");
   f->Fixed("hidden_act", "silu");
-  // What the experts' tensors are is told by their own dtypes.
+  // The tensors' dtypes determine the experts' format.
   c->expert_dtype = f->OneOfIfPresent("expert_dtype", {"fp4", "fp8"});
   c->n_routed_experts = f->Int("n_routed_experts", 1, kMaxCount);
   c->num_experts_per_tok = f->Int("num_experts_per_tok", 1, kMaxCount);

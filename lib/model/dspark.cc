@@ -3,7 +3,7 @@
 // each position and stage, in the windows of its own layers. A pass takes a block per sequence: the
 // newest token and tokens of noise, whose rows lie at and behind the sequence's end and attend to
 // the 128 context rows before them and to all of their own block. Row i of the block drafts token
-// i, once the Markov head has added what the token before it says.
+// i, after the Markov head has added the terms of the token before it.
 #include <algorithm>
 #include <vector>
 
@@ -144,7 +144,7 @@ class DsparkStages final : public DraftBlocks {
   const absl::Span<const LayerCache> caches_;
   DType act_ = DType::kF32;
   std::byte* taps_ = nullptr;    // [T, taps * D] act: the streams' means, quantised
-  std::byte* hidden_ = nullptr;  // [R, D] act: what the head norms
+  std::byte* hidden_ = nullptr;  // [R, D] act: the input of the head's norm
 };
 
 }  // namespace

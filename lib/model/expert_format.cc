@@ -48,7 +48,7 @@ int E2M1CodeOf(const OddPower& number) {
   return number.odd == 1 ? kOne[number.exponent + 1] : kThree[number.exponent + 1];
 }
 
-// The exponent under which all of the 32 numbers are those of e2m1.
+// The exponent with which e2m1 can represent all 32 numbers.
 std::optional<int> CommonExponent(const uint8_t* codes) {
   int low = -1000, high = 1000;
   for (int64_t i = 0; i < kFp4Run; ++i) {

@@ -34,7 +34,7 @@ int64_t FollowingBytes(const StepLimits& limits) {
 // sequence, and the compressed KV blocks of the longest sequences.
 int64_t PassBytes(const StepLimits& limits) {
   const int64_t rows = limits.rows, sequences = limits.sequences;
-  const int64_t window_entries = 4;  // of a sequence, in addition to those of its rows
+  const int64_t window_entries = 4;  // of a sequence, in addition to the blocks of its rows
   const int64_t compressed_entries = limits.positions / kCompressedKvBlockTokens + 2;
   return 2 * Bytes(rows, sizeof(int32_t)) + 2 * Bytes(rows, sizeof(int64_t)) +
          PointerBytes(limits) + HeadBytes(limits) + FollowingBytes(limits) +

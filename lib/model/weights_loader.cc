@@ -197,7 +197,7 @@ absl::Status WeightsLoader::CheckOnDisk(const Bound& bound, FormatChanges* chang
   return changes->Settle(bound.spec.name, MoeLayersOf(weights_)[block]->format, &stored);
 }
 
-// Views of what is copied have nothing to read yet.
+// The views of copied weights have no data yet.
 ExpertMatrix WeightsLoader::StoredExpert(const WeightSpec& spec,
                                          std::vector<float>* f32_scales) const {
   ExpertMatrix stored = **std::get_if<ExpertMatrix*>(&spec.view);

@@ -50,7 +50,7 @@ void Exchange(std::vector<T>* list, size_t first, size_t count, std::vector<T>* 
   }
 }
 
-// What the model wrote may be nested deeper than the encoder reads; as a string it is kept.
+// The model's arguments may be nested deeper than the encoder can read. They are kept as a string.
 void MakeReadable(std::string* arguments) {
   if (!IsUnsupported(ParsePythonJson(*arguments, "arguments").status())) return;
   std::string wrapped = "{\"arguments\": \"";
@@ -320,8 +320,8 @@ std::optional<SampledTurn> Conversation::AsSampled() const {
   return chat_tokens_.TurnOf(std::move(ids), turn_->reasons);
 }
 
-// A stop string or token is sampled, but not delivered: what it takes from the last token that is
-// kept is plain text.
+// A stop string or token is sampled but not delivered. It can cut only plain text off the last
+// token that is kept.
 bool Conversation::CutTo(absl::string_view text, std::vector<int32_t>* ids) const {
   absl::StatusOr<std::string> spelled = tokenizer_->Decode(*ids);
   while (spelled.ok() && spelled->size() > text.size()) {

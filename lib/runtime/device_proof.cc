@@ -132,7 +132,7 @@ class Past {
                       .pool = pool,
                       .places = std::move(places)};
     std::vector<float> values(static_cast<size_t>(rows.rows * width));
-    // What is behind the quantised elements is bf16.
+    // The elements behind the quantised ones are bf16.
     for (float& value : values) value = MadeUp(random_, 2);
     return memory_.Write(rows, std::move(values));
   }
@@ -286,8 +286,8 @@ absl::Status RunKnownPasses(Engine& engine) {
   return absl::OkStatus();
 }
 
-// What the DSpark drafter alone launches, with made-up inputs, which are the same on every device:
-// so the answers of all other launches of its model need not be known.
+// Records only the launches of the DSpark drafter, with generated inputs that are the same on every
+// device. So the other launches of its model need no known answers.
 class OfDspark final : public LaunchRecorder {
  public:
   OfDspark(LaunchRecorder* inner, Device* device) : inner_(inner), device_(device) {}
@@ -349,8 +349,7 @@ class Launches final : public LaunchRecorder {
   }
 };
 
-// The rows of every output of a pass, as hashes; those of passes that follow each other are
-// joined.
+// Hashes of the rows of every output. The rows of consecutive passes are joined.
 class OutputRows final : public LaunchRecorder {
  public:
   struct Output {
@@ -482,7 +481,7 @@ class Proof {
       ran.Update(RunSeen(model, *engine, &recorder));
     }
     const absl::Status same = comparison.Complete();
-    // A wrong operator first: what follows from it says less.
+    // Reports a wrong operator first: other differences may follow from it.
     for (const auto& [name, flips] : comparison.flips()) {
       if (flips.Holds()) continue;
       return Unsupported(name, " (", flips.shape, "): ", flips.Describe());

@@ -7,7 +7,7 @@ namespace dsv4 {
 namespace {
 
 constexpr double kKept = 1 - 1.0 / 64;  // of the weight of a step, with each later one
-// A step that takes longer than so many times what is expected waited for something else.
+// A step that takes longer than so many times the expected time waited for something else.
 constexpr double kOutlier = 1.5;
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drafts by a DSpark drafter, whose context rows every forward pass fills: one pass over a block of
 // rows for each timeline that asks for drafts, then token after token, each by the logits of its
-// row and what the token before it says of them.
+// row and the terms of the token before it.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -146,7 +146,7 @@ class DsparkDrafter final : public Drafter {
   std::vector<int32_t> block_;  // the newest token, and noise
   StepBatch batch_;
   LogitRequests logit_requests_;
-  // Rows of the next drafts, the tokens before them, and what is asked about them.
+  // The rows of the next drafts, the tokens before them, and the questions about their logits.
   std::vector<int32_t> rows_, previous_;
   std::vector<LogitQuestion> questions_;
 };

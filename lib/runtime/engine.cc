@@ -306,7 +306,7 @@ void Engine::ComputeIdentity() const {
   fingerprint_ = HexOf(tensors);
   const KvCacheShape& shape = cache_->shape();
   const int64_t cpu_experts = facts_.info.residency.cpu_experts;
-  // What the model's configuration leaves open of the bytes of rows and states.
+  // The settings beyond the model's configuration that determine the bytes of rows and states.
   const auto cache_of = [&](RowFormat format, int64_t share) {
     return HashOf(absl::StrCat(NumericsName(facts_.info.numerics), " ", RowFormatName(format), " ",
                                shape.mtp_layers, " ", shape.streams_bytes, " ",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model's configuration files and the options say of an engine, checked against each other.
+// The settings of an engine from the model's configuration files and the options, and their checks.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -43,8 +43,8 @@ absl::Status FaultOfFile(const absl::Status& status) {
   return absl::IsInvalidArgument(status) ? Corrupt(status.message()) : status;
 }
 
-// Whether rows and index keys are what the published numerics make of them. Where a point is
-// omitted, they may be numbers that only f32 holds.
+// Whether rows and index keys are those of published numerics. If a rounding point is omitted, they
+// may be numbers that only f32 can represent.
 bool HasBf16Numbers(const EngineOptions& options) {
   return options.numerics == Numerics::kPublished && options.omitted_points == 0;
 }
@@ -85,7 +85,7 @@ absl::Status Engine::Configure(const std::string& folder, const EngineOptions& o
   absl::StatusOr<ModelConfig> config = ParseModelConfig(config_json, config_path);
   if (!config.ok()) return FaultOfFile(config.status());
   facts_.config = *std::move(config);
-  // Random weights must not be taken for those that are there.
+  // Random weights must not replace the folder's own.
   if (facts_.config.synthetic_layers > 0 && Checkpoint::LiesIn(folder)) {
     return Corrupt(config_path, ": dsv4_synthetic_layers is for folders without weights; ", folder,
                    " has some");

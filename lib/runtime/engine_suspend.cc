@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an engine gives its memory back and takes it again. Tables of blocks, the prefix cache and
-// sessions stay as they are: only what lies on the devices goes, and the bytes of what is held are
-// kept.
+// Suspends and resumes an engine. Block tables, the prefix cache and sessions do not change: only
+// device memory is freed, and the bytes of the held blocks are kept.
 #include <memory>
 #include <optional>
 #include <string>

@@ -12,8 +12,8 @@
 namespace dsv4 {
 namespace {
 
-// What is wrong with a command's arguments the leader was told by its own model, and reads of
-// experts that failed by the exchange at the end of their pass.
+// Removes errors that the leader has, too: its own model reports invalid arguments, and the
+// exchange at the end of a pass reports failed reads of experts.
 absl::Status UnlessLeaders(const absl::Status& status) {
   const bool leaders = absl::IsInvalidArgument(status) || IsReadFailure(status);
   return leaders ? absl::OkStatus() : status;
@@ -98,7 +98,8 @@ class Follower {
 
 }  // namespace
 
-// A copy that cannot be told is not made there: what follows would be garbage.
+// Without the message the other processes would not make the copy, and later results would be
+// wrong.
 void TellWrites::TellCopy(GroupCommand command, int32_t from, int32_t to) {
   const absl::Status told = Contained([&] {
     group_->AddBefore(MessageWriter(command).Add(from).Add(to).bytes());

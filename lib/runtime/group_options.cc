@@ -31,7 +31,7 @@ void SetNumber(int64_t number, std::optional<T>* value) {
   *value = static_cast<T>(number - 1);
 }
 
-// Calls visit(name, field) for each of the common options; the defaults are those of number 0.
+// Calls visit(name, field) for each of the common options. A field that is 0 has its default.
 template <class Options, class Visit>
 void ForEachCommon(Options* options, const Visit& visit) {
   visit("context_tokens", &options->context_tokens);

@@ -8,7 +8,7 @@
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 
-// The file as it is, between two symbols of this object alone.
+// The bytes of the file, between two symbols that are local to this object.
 asm(".pushsection .rodata\n"
     ".balign 16\n"
     "dsv4_known_answers_begin:\n"

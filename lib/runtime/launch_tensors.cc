@@ -54,8 +54,8 @@ OutputFormat KvRowFormat(const RowPool& pool) {
   return pool.format == RowFormat::kFp8PerTensor ? OutputFormat::kFp8Row : OutputFormat::kKvRow;
 }
 
-// What a launch reads and writes of activations and cache rows. What it finds in the cache is
-// the baseline's, since that replaced it when it was written.
+// The activations and cache rows that a launch reads and writes. Cache rows are already the
+// baseline's, because they were replaced when they were written.
 
 LaunchTensors Of(const RopeTableParams& p) {
   return {{},
@@ -216,8 +216,8 @@ LaunchTensors Of(const MoeGateParams& p) {
            {"weights", OutputFormat::kF32, F32(p.weights, p.rows, p.experts_per_token)}}};
 }
 
-// The products of the experts of each row, then of the shared one. Backends in the host's memory
-// have those of routed experts by expert.
+// The products of the routed experts of each row, then of the shared expert. Backends in host
+// memory order the products of routed experts by expert.
 LaunchTensor Products(const ExpertFfnParams& p, Device& device) {
   const int64_t pairs = int64_t{p.rows} * p.experts_per_token;
   LaunchTensor products = Act(p.products, pairs + p.rows, p.inter);

@@ -45,7 +45,7 @@ absl::Status LogitWatch::See(int64_t position, absl::Span<const float> logits) {
     return Internal("the logits after token ", position - 1,
                     " are not all finite: the device or the weights are damaged");
   }
-  // The same row again, after a rewind or a change of the sampling, is none in a row.
+  // The same position again, after a rewind or a change of sampling, does not count.
   const bool equal = sum.hash == row_hash_ && position - row_position_ <= kDevicePositions;
   if (!equal || position < row_position_) {
     equal_rows_ = 0;

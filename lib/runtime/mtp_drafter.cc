@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drafts by an MTP block. Its rows, one slot later than the main ones, are made of tokens and the
-// streams before them: those of the step's rows, or the streams kept in the state of the last row
-// before it. Each pass after the first drafts one token more from the block's own output.
+// Drafts by an MTP block. Its rows lie one slot later than the main ones. A row is computed from a
+// token and the streams of the token before it, which are those of the step's rows or those stored
+// in the last state. Each pass after the first drafts one more token from the block's own output.
 #include <algorithm>
 #include <cstddef>
 #include <vector>
@@ -154,8 +154,8 @@ class MtpDrafter final : public Drafter {
     return absl::OkStatus();
   }
 
-  // What the step's rows and choices have made known: the slots up to the new end, and with drafts
-  // wanted the one at it, whose output is the first draft.
+  // Adds the slots whose tokens and streams the step has determined: up to the new end and, if the
+  // timeline asks for drafts, the slot at the end, whose output is the first draft.
   void AddKnownSlots(StepRequest* request) {
     request->drafting = false;
     if (!request->step) return;

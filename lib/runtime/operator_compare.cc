@@ -120,7 +120,7 @@ bool SameSet(const float* expected, const float* actual, int64_t n) {
   return a == b;
 }
 
-// One output of one launch; `left_out`: of its rows, those that chose otherwise so far.
+// Compares one output of one launch. `left_out`: the rows that have chosen otherwise so far.
 void CompareOutput(const LaunchOutput& output, const std::vector<float>& expected,
                    std::vector<float>* actual, std::vector<bool>* left_out, OperatorFlips* flips,
                    OperatorFlips* rope) {

@@ -10,7 +10,7 @@ namespace dsv4 {
 ProfileKeeper::ProfileKeeper(std::chrono::milliseconds interval, std::function<void()> write)
     : interval_(interval), write_(std::move(write)) {}
 
-// Not std::thread, which throws what the system refuses.
+// pthreads, because std::thread throws if the system gives no thread.
 absl::StatusOr<std::unique_ptr<ProfileKeeper>> ProfileKeeper::Start(
     std::chrono::milliseconds interval, std::function<void()> write) {
   std::unique_ptr<ProfileKeeper> keeper(new ProfileKeeper(interval, std::move(write)));

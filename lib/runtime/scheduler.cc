@@ -129,8 +129,8 @@ void Scheduler::Assemble() {
   }
 }
 
-// Equal parts of the rows of a step; what one does not need is the others'. With fewer rows than
-// prompts those go first that waited longest.
+// Divides the rows of a step evenly among prompts. Rows that a prompt does not need go to the
+// others. With fewer rows than prompts, the prompts that waited longest come first.
 void Scheduler::SharePrefill() {
   prompts_.clear();
   for (StepRequest* request : waiting_) {

@@ -36,8 +36,8 @@ absl::StatusOr<KvSequence> SessionRows(const Engine& engine, absl::StatusOr<KvSe
                      " sessions of the engine are open (option max_sessions)");
 }
 
-// Of the texts that one token can complete, room for all but absurd ones: what a token's bytes
-// become when none of them is a character, after what stop strings held back twice.
+// Bytes for the text that one token can complete, except with absurdly long tokens: a token whose
+// bytes all become U+FFFD, behind text that stop strings held back twice.
 size_t TextBytes(const Tokenizer& tokenizer) {
   constexpr size_t kMostBytes = size_t{1} << 16;
   const size_t repaired = 3 * (tokenizer.max_token_bytes() + 4);

@@ -55,8 +55,7 @@ SessionSections<Byte> Sections(const SessionCounts& counts, absl::Span<Byte> ima
           .grammar = part(layout.grammar, counts.grammar_bytes)};
 }
 
-// The counts of an intact image come from this library: what they say of each other holds unless
-// somebody made the image.
+// The counts of an image that this library wrote are consistent. Those of a forged one may not be.
 bool Plausible(const SessionCounts& counts, int64_t image_bytes) {
   for (const int64_t count :
        {counts.tokens, counts.delivered_tokens, counts.computed_tokens, counts.prompt_tokens,

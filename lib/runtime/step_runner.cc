@@ -37,7 +37,7 @@ void StepRunner::Run(absl::Span<StepRequest* const> requests, ForEachRequest for
     DSV4_RETURN_IF_ERROR(Compute(for_each));
     return device_idle_ ? absl::OkStatus() : model_->Synchronize();
   });
-  // What a device was given of a step that ends early reads the memory of the next one.
+  // Kernels of a step that ended early would read the memory of the next one.
   if (!status.ok()) Contained([&] { return model_->Synchronize(); }).IgnoreError();
   for (StepRequest* request : requests_) {
     if (!request->step) continue;
@@ -102,7 +102,7 @@ absl::Status StepRunner::Forward() {
     if (batch_.empty()) return absl::OkStatus();
     const absl::Status status =
         model_->Forward(batch_.rows(), batch_.tokens(), &stop_, logit_requests_.head());
-    // Only stop_ makes it so: the step starts over without those that asked.
+    // Only stop_ cancels a pass. The step starts over without the cancelled requests.
     if (absl::IsCancelled(status)) continue;
     if (status.ok()) RemoveCancelled();
     return status;
@@ -136,7 +136,7 @@ void StepRunner::WantLogits(StepRequest* request) {
   }
 }
 
-// In slices of what the head computes at once.
+// In slices of as many rows as the head computes at once.
 absl::Status StepRunner::PromptLogProbs() {
   for (StepRequest* request : requests_) {
     if (!request->step) continue;

@@ -20,7 +20,8 @@ TimelineStep::TimelineStep(Timeline* timeline, StepBatch* batch, int64_t tokens,
   } else {
     speculation.Clear();
   }
-  // An upper bound on the drafts after this step: what it chooses is not known yet.
+  // An upper bound on the drafts after this step, because the tokens that it will choose are
+  // unknown.
   can_draft_ = choose_ && !timeline_->proposer_ && speculation.max_drafts() > 0;
   *status = Reserve(batch, tokens);
   if (IsOutOfBlocks(*status) && choose_) {
@@ -46,8 +47,9 @@ TimelineStep::~TimelineStep() {
   timeline_->has_logits_ = false;
 }
 
-// Before the pass, so that the device can pick candidates: the grammar goes along the drafts, up to
-// one that it rejects, and back. What is not found here is an error once a token is chosen there.
+// Called before the pass, so that the device can select candidates: pushes the drafts to the
+// grammar, up to one that it rejects, and pops them. If a mask is missing here, choosing a token
+// there is an error.
 void TimelineStep::FindAllowed() {
   TokenChooser& chooser = timeline_->chooser_;
   if (!chooser.has_grammar()) return;

@@ -118,7 +118,8 @@ absl::Span<const float> Sampler::Adjust(absl::Span<const float> logits,
       float& logit = adjusted_[static_cast<size_t>(token)];
       if (repetition && std::isfinite(logit)) {
         logit = logit > 0 ? logit / params_.repetition_penalty : logit * params_.repetition_penalty;
-        // What was finite stays so, to stay a candidate. The other rules cannot overflow.
+        // A finite logit stays finite, so that it stays a candidate. The other rules cannot
+        // overflow.
         logit = std::clamp(logit, -kMaxLogit, kMaxLogit);
       }
       const int32_t outputs = history.outputs(token);

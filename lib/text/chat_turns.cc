@@ -102,8 +102,8 @@ ChatTurns TurnsOf(absl::Span<const ChatMessage> context, absl::Span<const ChatMe
       [](const ChatTurn& turn) { return !turn.IsUser() && !turn.message->tools.empty(); });
   made.drops_thinking = options.drop_thinking && !has_tools;
   if (options.mode == ThinkingMode::kThinking && made.drops_thinking) {
-    // The context's share is what the context alone would keep, as in the prompt that it was
-    // rendered to.
+    // The context keeps the turns that it would keep alone, as in the prompt that it was rendered
+    // to.
     const absl::Span<const ChatTurn> all = made.turns;
     made.first_rendered = WithoutDroppedTurns(all.first(made.first_rendered)).size();
     made.turns = WithoutDroppedTurns(all);

@@ -138,7 +138,7 @@ absl::Status ReadToolCalls(Reader& reader, std::vector<ToolCall>& calls) {
 
 absl::Status CheckText(absl::string_view text, absl::string_view field) {
   const MarkerSet::Hit hit = kNoPlaceInText.Find(text, 0);
-  // A partial marker at the text's end is none.
+  // A partial marker at the text's end is text.
   if (hit.match != MarkerSet::Match::kWhole) return absl::OkStatus();
   return Corrupt("completion: ", field, " holds the marker ", hit.marker);
 }

@@ -93,7 +93,7 @@ void AppendScalar(const JsonValue& value, std::string* out) {
 
 }  // namespace
 
-// What is open stands in a list, so that nesting cannot exhaust the thread's stack.
+// Open containers are in a list, so that nesting cannot exhaust the thread's stack.
 void AppendPythonJson(const JsonValue& value, std::string* out) {
   struct Open {
     const JsonValue* container;

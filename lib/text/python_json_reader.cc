@@ -135,7 +135,7 @@ class PythonJsonReader {
     return true;
   }
 
-  // What is open stands in a list, so that nesting cannot exhaust the thread's stack.
+  // Open containers are in a list, so that nesting cannot exhaust the thread's stack.
   absl::StatusOr<JsonValue> ReadValue() {
     std::vector<OpenContainer> open;
     while (true) {
@@ -278,7 +278,7 @@ class PythonJsonReader {
     return absl::OkStatus();
   }
 
-  // Stays where it was when no "\uXXXX" is there.
+  // Does not move if there is no "\uXXXX".
   bool ReadUnicodeEscape(uint32_t* c) {
     if (CharAt(at_) != '\\' || CharAt(at_ + 1) != 'u') return false;
     const absl::string_view digits = text_.substr(at_ + 2, 4);

@@ -16,7 +16,7 @@ absl::Status StreamingDecoder::Push(int32_t id, std::string* text) {
 }
 
 void StreamingDecoder::Flush(std::string* text) {
-  // What is held is the start of one character: one ill-formed part.
+  // The held bytes are the beginning of one character, so they are one ill-formed part.
   if (!held_.empty()) text->append(kReplacementCharacter.data(), kReplacementCharacter.size());
   held_.clear();
 }

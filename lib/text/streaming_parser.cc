@@ -28,7 +28,7 @@ constexpr MarkerSet kMarkersAndTurns = {
 constexpr MarkerSet kThinkEnd = {markup::kThinkEnd};
 constexpr MarkerSet kEndOfSentence = {markup::kEndOfSentence};
 
-// Of the opening markers those that begin calls.
+// The opening markers that begin calls.
 constexpr absl::string_view kCalls = markup::kCallsStart.substr(markup::kOpening.size());
 constexpr absl::string_view kInvoke = markup::kInvoke.substr(markup::kOpening.size());
 constexpr MarkerSet kCallsOrInvoke = {kCalls, kInvoke};

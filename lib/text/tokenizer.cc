@@ -32,7 +32,7 @@ absl::Status RequireNoNormalizer(const JsonValue& root, absl::string_view where)
   return Unsupported(place, ": type ", Quoted(type), " is not supported");
 }
 
-// Post-processor and decoder. ByteLevel as a post-processor changes offsets alone.
+// Checks post-processor and decoder. ByteLevel as a post-processor changes only offsets.
 absl::Status RequireByteLevel(const JsonValue& root, absl::string_view key, bool may_be_null,
                               absl::string_view where) {
   const std::string place = absl::StrCat(where, ": ", key);

@@ -23,7 +23,7 @@ Utf8Unit FirstUtf8Unit(absl::string_view text) {
   if (lead < 0x80) return {Utf8Unit::Kind::kCharacter, 1};
   if (lead < 0xC2 || lead > 0xF4) return {Utf8Unit::Kind::kInvalid, 1};
   const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  // The second byte's range excludes overlong forms, surrogates and what lies beyond U+10FFFF.
+  // The second byte's range excludes overlong forms, surrogates and code points above U+10FFFF.
   uint8_t low = 0x80, high = 0xBF;
   if (lead == 0xE0) low = 0xA0;
   if (lead == 0xED) high = 0x9F;

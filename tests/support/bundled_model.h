@@ -19,7 +19,8 @@ inline const std::string kBundledModel = DSV4_SOURCE_DIR "/models/dsv4-tiny";
 // The same with a DSpark drafter in place of the MTP block.
 inline const std::string kBundledDspark = DSV4_BUILT_MODELS "/dsv4-tiny-dspark";
 
-// Of executables that run the tests of the cpu backend on another one: what stands for `options`.
+// The options in place of `options` in executables that run the tests of the cpu backend on another
+// backend.
 __attribute__((weak)) EngineOptions OnTestedBackend(const EngineOptions& options);
 
 inline EngineOptions Tested(const EngineOptions& options) {

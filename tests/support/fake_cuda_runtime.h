@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU that is not there. An executable that links fake_cuda_runtime.cc has, instead of the CUDA
-// runtime, functions of the same names that need no device: memory is the host's and reads as
-// zeros, copies to it and kernels leave no trace but their launches. So what the host does for a
-// GPU can be tested on a machine without one, for GPUs that no test machine has, and with
-// failures at any of its calls. One that works copies, and runs kernels that were compiled for the
-// host (tests/emulation). It is as late as it may be: what is enqueued is done when somebody waits
-// for it, and an event has not come before.
+// A fake CUDA runtime. An executable that links fake_cuda_runtime.cc has functions with the names
+// of the CUDA runtime that need no device. Memory is host memory and reads as zeros; copies to it
+// have no effect; kernels only record their launches. So the host's part can be tested without a
+// GPU, for GPUs that no test machine has, and with failures at any call. With `works`, copies are
+// made and kernels run that were compiled for the host (tests/emulation), as late as allowed:
+// enqueued work is done when it is waited for, and no event completes before.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +19,20 @@ struct FakeCuda {
   int32_t compute_capability = 120;  // 10 * major + minor
   int32_t multiprocessors = 188;
   bool integrated = false;   // in the host's memory
-  bool works = false;        // else all that is enqueued is forgotten
+  bool works = false;        // false: enqueued work is dropped
   bool stuck_clock = false;  // no time passes between events
   int64_t bytes = int64_t{96} << 30;
   // Each 32 bits of new pinned memory: what kernels write there. 2 makes all lists of candidates
   // (kernels/op/token_candidates.h) ones of token 2.
   int32_t pinned = 0;
-  // The call, counted from 0, from which on all fail, as they do once a kernel has faulted; and the
-  // allocation from which on there is no memory. Below 0: none.
+  // The number of the first call that fails, from 0. All later calls fail too, as after a fault of
+  // a kernel. And the number of the first allocation that fails. Below 0: none.
   int64_t failing_call = -1, failing_allocation = -1;
   // Called at each launch that is not recorded, with how many of them there have been.
   std::function<void(int64_t)> on_launch = {};
 };
 
-// The one GPU from here on, as new. Not while anything of the one before is left.
+// Replaces the GPU by a new one. REQUIRES: no object of the old one is left.
 void SetFakeCuda(const FakeCuda& gpu);
 
 struct FakeCudaUse {
@@ -44,8 +43,8 @@ struct FakeCudaUse {
 };
 FakeCudaUse GetFakeCudaUse();
 
-// The next cudaGetLastError of any thread has one, which is not sticky: as a launch leaves it that
-// cannot be, or a host's own call.
+// Makes the next cudaGetLastError of any thread return an error that is not sticky, as after an
+// invalid launch or a failed call of the host program.
 void LeaveFakeCudaError();
 
 struct FakeLaunch {
@@ -59,7 +58,7 @@ struct FakeLaunch {
   int64_t ahead = 0;              // launches that were not waited for, this one included
 };
 
-// Those since the last call, on any thread. Graphs' replays are none.
+// The launches since the last call, of all threads, without replays of graphs.
 std::vector<FakeLaunch> TakeFakeLaunches();
 
 }  // namespace dsv4::test

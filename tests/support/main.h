@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a test executable may say before its cases run.
+// A check that a test executable may make before its cases run.
 #pragma once
 
 namespace dsv4::test {
 
-// Why none of the executable's tests can run here; null when they can, which is what main.cc has
-// for executables that do not define it.
+// The reason why the executable's tests cannot run here; null if they can. main.cc has a default
+// that returns null.
 const char* CannotRun();
 
 }  // namespace dsv4::test

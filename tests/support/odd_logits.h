@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of logits of all kinds that a sampler may meet, for tests that hold two ways against each
-// other.
+// Rows of logits of all kinds, for tests that compare two ways of sampling.
 #pragma once
 
 #include <cmath>
@@ -30,7 +29,7 @@ inline std::vector<float> OddLogits(int64_t vocab, std::mt19937& random) {
     if (coarse) logit = std::round(logit / spread * 2) * spread / 2;
     if (holes && random() % 4 == 0) logit = odd[random() % (random() % 20 == 0 ? 7 : 3)];
   }
-  // What a confident model says.
+  // Logits of a confident model.
   if (random() % 2 == 0) {
     for (int i = 0; i < 5; ++i) logits[random() % logits.size()] = spread * (4 + i % 3);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bundled model, with loud experts and budgets for them, and what its sessions give.
+// The bundled model with loud experts and budgets for them, and the outputs of its sessions.
 #pragma once
 
 #include <cstdint>

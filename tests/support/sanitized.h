@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a sanitizer watches, which makes tests ten times slower: it sees what code does in the
-// first few rounds, and what results depend on is for the other builds.
+// Whether the build has a sanitizer, which makes tests ten times slower. Such builds run fewer
+// rounds: sanitizers find errors in the first rounds, and other builds test results.
 #pragma once
 
 namespace dsv4::test {

@@ -14,7 +14,7 @@ namespace gates {
 
 using Json = nlohmann::ordered_json;
 
-// Thrown when there is no server, or one without the endpoints that gates need.
+// Thrown if there is no server, or it lacks endpoints that the gates need.
 struct ServerError {
   std::string message;  // names the endpoint
 };
@@ -24,7 +24,7 @@ double Now();
 
 struct Arrival {
   double seconds;  // as Now()
-  int64_t tokens;  // that have come so far
+  int64_t tokens;  // received so far
 };
 
 struct Answer {
@@ -35,7 +35,7 @@ struct Answer {
   std::vector<Arrival> arrivals;  // one for each chunk
 
   int64_t tokens() const { return arrivals.empty() ? 0 : arrivals.back().tokens; }
-  // When the first token came; when the answer ended without one, never.
+  // The time of the first token; infinite if the answer ended without one.
   double first() const;
   // Tokens that came from `begin` to `end`.
   int64_t TokensBetween(double begin_seconds, double end_seconds) const;
@@ -55,8 +55,9 @@ class Client {
   // The prompt of a chat with one message. Throws a ServerError.
   std::vector<int32_t> TokenizeChat(const std::string& message) const;
 
-  // Streams the answer to a request to `path`, to which the model and what a stream needs are
-  // added. `on_chunk` sees the answer after each chunk; false leaves the request, and is no error.
+  // Sends a request to `path` and streams the answer. Adds the model and the stream options to the
+  // request. `on_chunk` receives the answer after each chunk; false abandons the request without an
+  // error.
   Answer Stream(const std::string& path, Json request,
                 const std::function<bool(const Answer&)>& on_chunk = {}) const;
 

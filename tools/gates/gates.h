@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gates: each asks a server for what its users rely on, and says what does not hold.
+// The gates: each tests a property of a server that users rely on, and reports failures.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace gates {
 inline constexpr char kCompletions[] = "/v1/completions";
 inline constexpr char kChat[] = "/v1/chat/completions";
 
-// What a gate has found.
+// The findings of a gate.
 class Findings {
  public:
   explicit Findings(const Options& given) : options(given) {}
@@ -22,11 +22,11 @@ class Findings {
   const Options& options;
   Json measured = Json::object();
 
-  // Notes `failure` unless `holds`, which it returns.
+  // Records `failure` unless `holds`. Returns `holds`.
   bool Expect(bool holds, const std::string& failure);
-  // The answer has no error and `tokens` tokens, which were streamed. `who`: the request, in words.
+  // Checks that the answer has no error and `tokens` streamed tokens. `who`: a name of the request.
   bool ExpectWhole(const Answer& answer, size_t tokens, const std::string& who);
-  // The text is that of the same request alone.
+  // Checks that the text equals that of the same request alone.
   bool ExpectSame(const Answer& answer, const Answer& alone, const std::string& who);
 
   const std::vector<std::string>& failures() const { return failures_; }
@@ -45,12 +45,12 @@ const std::vector<Gate>& AllGates();
 // nullptr when there is none.
 const Gate* FindGate(std::string_view name);
 
-// A request to continue the tokens by so many, without an end before. Requests with the same `salt`
-// may share what was computed; "": it shares nothing with any other.
+// A request to continue the tokens by so many, ignoring end tokens. Requests with the same `salt`
+// may share prefixes; "": it shares none.
 Json Continue(std::vector<int32_t> tokens, size_t output, std::string salt = {});
 
-// All gates that the options name, with a line for each on standard error: the report, whose
-// `passed` tells whether all did. Throws a ServerError.
+// Runs the gates that the options name, with a line for each on standard error. Returns the report;
+// its `passed` is true if all passed. Throws a ServerError.
 Json RunGates(const Client& client, const Options& options);
 
 // The gates.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prompts of exact lengths, made of sentences that mean little.
+// Prompts of exact lengths, made of simple sentences.
 #pragma once
 
 #include <cstdint>

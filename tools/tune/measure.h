@@ -17,9 +17,9 @@ struct Measured {
   std::map<const KernelEntry*, std::vector<Timing>> timings;
 };
 
-// Of the entries with knobs of `operators`; of all when it is empty. InvalidArgument for one that
-// has none; NotFound for an entry that the benchmarks have no case for; Unsupported without a
-// device.
+// Measures the entries with knobs of `operators`; empty: of all operators. Errors: InvalidArgument
+// for an operator without knobs, NotFound for an entry without a benchmark case, Unsupported
+// without a device.
 absl::StatusOr<Measured> MeasureConfigs(const std::vector<std::string>& operators);
 
 }  // namespace dsv4

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a JSON value into a protobuf message, by the message's descriptor, and accepts nothing
-// else: protobuf's own reader names no key of what it refuses, and takes what JSON does not have
-// (docs/adr/0015-tuning-tables.md).
+// Reads a JSON value into a protobuf message by the message's descriptor. Protobuf's own reader is
+// not used: its errors name no key, and it accepts more than JSON (docs/adr/0015-tuning-tables.md).
 #pragma once
 
 #include <string>

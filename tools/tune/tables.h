@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuning tables of measurements, and their text. Measuring is measure.h's.
+// Makes tuning tables from measurements (measure.h), and their text.
 #pragma once
 
 #include <string>

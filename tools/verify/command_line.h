@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the commands of dsv4-verify share: reading of arguments, exit codes, and the signals that
-// end a command early. Each command prints what it finds to stdout and its errors to stderr.
+// Shared by the commands of dsv4-verify: arguments, exit codes, and the signals that end a command
+// early. Each command prints its findings to stdout and its errors to stderr.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace dsv4 {
 
 enum ExitCode : int {
   kExitPassed = 0,
-  kExitFailed = 1,  // it ran, and what it checks does not hold
+  kExitFailed = 1,  // the command ran, and a check failed
   kExitUsage = 2,
   kExitInput = 3,  // a model, case or other file is missing, malformed or unsupported
   kExitMemory = 4,
@@ -70,9 +70,9 @@ absl::StatusOr<Arguments> ParseArguments(absl::Span<char* const> arguments,
 // Values of options. InvalidArgument, for the user.
 absl::StatusOr<Backend> ParseBackend(const std::string& name);
 absl::StatusOr<std::vector<int32_t>> ParseDevices(const std::string& text);
-// Of --cache-format: none for "auto", and when it is not given.
+// The value of --cache-format; nullopt for "auto" and without the option.
 absl::StatusOr<std::optional<RowFormat>> ParseCacheFormat(const Arguments& arguments);
-// Of --device-weights, a number of bytes or "least", and --cpu-experts.
+// The values of --device-weights (a number of bytes or "least") and --cpu-experts.
 absl::StatusOr<ExpertBudgets> ParseBudgets(const Arguments& arguments);
 
 // --backend, --devices and --threads, which `options` has as fields.
@@ -88,7 +88,7 @@ absl::Status ReadDevices(const Arguments& arguments, absl::string_view backend, 
 int ReportError(const absl::Status& error);
 // The same for a mistake in the arguments.
 int ReportUsage(const absl::Status& error);
-// Of a command that found out whether what it checks holds.
+// The exit code of a command with this result.
 int ExitCodeOf(const absl::StatusOr<bool>& passed);
 
 // From now on SIGINT, SIGTERM and SIGHUP only make Interrupted true; a second one ends the process.

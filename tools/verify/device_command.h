@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dsv4-verify device: the long form of the proof that engines ask of GPUs (lib/runtime), and a
-// report of the devices that a user can paste.
+// dsv4-verify device: the known-answer test of a GPU with every config of every kernel, and a
+// report of the devices for issues.
 #pragma once
 
 #include "absl/types/span.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recorded tensors of the oracle by name, converted to float: F32, F16 or I32 in the file. What
-// they are compared with is oracle_rules.h's.
+// The recorded tensors of the oracle by name, converted to float from F32, F16 or I32.
+// oracle_rules.h compares them.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether an answer is what a case of gates.json expects.
+// Checks whether an answer passes a case of gates.json.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@
 
 namespace dsv4 {
 
-// An answer as its events tell it.
+// An answer, built from its events.
 class GateAnswer {
  public:
   void Add(const ParserEvent& event);
 
-  // `check` is "exact" (the content is the expected text), "json" (it parses to what the expected
-  // text parses to) or "tool" (the calls are the expected list of {name, arguments}). No answer
-  // passes that does not end by itself, or with anything malformed.
+  // `check` is "exact" (the content equals the expected text), "json" (both parse to the same
+  // value) or "tool" (the calls equal the expected list of {name, arguments}). An answer that does
+  // not end by itself, or has a malformed part, does not pass.
   bool Passes(absl::string_view check, const JsonValue& expected) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NVIDIA's management library (NVML) says of a GPU, and what of it is wrong. The library is
-// found when it is first asked for; neither this build nor its host needs it.
+// The state of a GPU from NVIDIA's management library (NVML), and its faults. The library is loaded
+// when it is first needed; neither the build nor the machine must have it.
 #pragma once
 
 #include <cstdint>
@@ -23,20 +23,19 @@ struct GpuState {
   int64_t memory_bytes = 0;
 };
 
-// Unsupported where there is no such library, or it does not know the GPU: says which.
+// Errors: Unsupported, with the reason, if there is no such library or it does not know the GPU.
 absl::StatusOr<GpuState> ReadGpuState(const std::string& bus_id);
 
-// "none", or the reasons that hold a clock down: "power cap, thermal".
+// The reasons for a low clock, as in "power cap, thermal"; "none".
 std::string ThrottleReasons(uint64_t reasons);
 
-// How long the device's own events say that work took, and how long the host waited for it.
+// The time of the same work by the device's events and by the host's clock.
 struct DeviceTiming {
   double device_seconds = 0, host_seconds = 0;
 };
 
-// What is wrong with a device that was busy when `state` was read: clocks that stay down or stand
-// still, slowdowns by the hardware, memory errors. One line each; empty: nothing. `state` may be
-// null.
+// The faults of a device that was busy when `state` was read: clocks that stay low or stand still,
+// slowdowns by the hardware, memory errors. One line for each. `state` may be null.
 std::vector<std::string> GpuFindings(const GpuState* state, const DeviceTiming& timing);
 
 }  // namespace dsv4

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two engines of one checkpoint, layer by layer: each layer of both gets the streams that the
-// baseline's layer before it gave, so that no difference adds up over layers.
+// Compares two engines of one checkpoint layer by layer. Each layer of both receives the streams of
+// the baseline's previous layer, so differences do not accumulate.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct LayerDistance {
                         // drafter, of the rows of a draft behind it
 };
 
-// The prompts that the comparison is made for: those of 5, 129 and 300 tokens and the recorded ones
-// up to 300; the shortest one when there are none.
+// The prompts to compare: those of 5, 129 and 300 tokens and the recorded ones up to 300 tokens. If
+// the case has none of these, its shortest prompt.
 std::vector<int64_t> LayerPrompts(const OracleCase& oracle);
 
 // For every prompt of LayerPrompts and every layer. Both engines were opened with

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checkpoint that is a pure function of an oracle case, byte for byte what the oracle's own
-// generator writes. It shares no code with the library's loader: the two check each other.
+// Generates the checkpoint of an oracle case, byte for byte like the oracle's own generator. Shares
+// no code with the library's loader: the two check each other.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The oracle's rules (tests/oracle/README.md, "How close is close"): opens engines on a case's
-// checkpoint, runs it, and holds what they compute against the recorded tensors.
+// checkpoint, runs it, and compares the results with the recorded tensors.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct OracleOptions {
   uint64_t omitted_points = 0;     // of the tested engine; reference backend only
   int32_t threads = 0;             // 0 = one per usable core
   std::vector<int32_t> devices{};  // of the backend; empty: its first
-  // Of both engines. kFp8PerTensor: the recorded figures are printed, and held is what compares
-  // with the reference.
+  // Of both engines. kFp8PerTensor: only the comparison with the reference can fail. Distances from
+  // recorded tensors are printed.
   std::optional<RowFormat> cache_format{};
   ExpertBudgets weight_budgets{};  // of them
   bool all_tensors = false;        // also print the recorded tensors that no rule reads
@@ -32,11 +32,11 @@ struct OracleOptions {
   Interrupted interrupted;
 };
 
-// Prints a line per figure and the closing line; true when the rule of the mode holds. `folder`
-// holds the case's checkpoint. Errors: those of opening and running the engine; Corrupt when
-// `expected` does not fit the case; NotFound when it holds no figure of the case and mode.
-// kPublished on another backend than the reference needs none where exact ones are all that is
-// recorded: then its layers are held.
+// Prints a line for each figure and a closing line. Returns true if the mode's rule holds. `folder`
+// has the case's checkpoint. Errors: those of opening and running the engine; Corrupt if `expected`
+// does not fit the case; NotFound if it has no figure of the case and mode. Exception: if only
+// exact figures are recorded, kPublished on a backend other than the reference compares layers
+// instead.
 absl::StatusOr<bool> VerifyOracle(const OracleCase& oracle, const std::string& folder,
                                   const ExpectedTensors& expected, const OracleOptions& options);
 

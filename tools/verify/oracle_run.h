@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs an oracle case through the library's forward pass, as a server would: every prompt in
 // prefill chunks with the MTP block, then the forced tokens of all prompts together, one row each
-// per step. It computes; what the results are held against is oracle_rules.h's.
+// per step. oracle_rules.h compares the results.
 #pragma once
 
 #include <functional>

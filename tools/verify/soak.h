@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Long runs of many sessions against straight runs: greedy sessions with and without drafts, on
-// prompts that share prefixes, which are forked, rewound, saved, loaded, synced again and cancelled
-// while they run together. Every token must be that of a session that ran alone and without any of
-// this.
+// Long runs of many sessions, compared with undisturbed runs: greedy sessions with and without
+// drafts, on prompts that share prefixes. They run together and are forked, rewound, saved, loaded,
+// synced again and cancelled. Every token must equal that of a session that ran alone and
+// undisturbed.
 #pragma once
 
 #include <array>
@@ -24,15 +24,15 @@ namespace dsv4 {
 struct SoakOptions {
   int64_t tokens = 0;                  // compare so many, and end; 0: until `stop`
   int32_t sessions = 16;               // the most at a time
-  int32_t prompts = 24, output = 160;  // straight runs, and tokens of each
+  int32_t prompts = 24, output = 160;  // undisturbed runs, and tokens of each
   uint64_t seed = 1;
   std::function<bool()> stop{};  // asked between tokens, on any thread; may be empty
 };
 
 struct SoakCounts {
   int64_t tokens = 0;     // compared
-  int64_t different = 0;  // sessions that left the straight run
-  int64_t failed = 0;     // calls that failed as nothing of the soak explains
+  int64_t different = 0;  // sessions that differed from the undisturbed run
+  int64_t failed = 0;     // calls that failed without a cause in the soak
   int64_t forks = 0, rewinds = 0, loads = 0, syncs = 0;
   int64_t cancelled = 0, refused = 0;  // refused: by a full cache
   int64_t prompts = 0;
@@ -41,18 +41,18 @@ struct SoakCounts {
 
 class Soak {
  public:
-  // What the soak needs of an engine: room for all sessions, but not for all of their tokens.
+  // The options of the soak's engine: room for all sessions, but not for all of their tokens.
   static EngineOptions EngineOptionsFor(const SoakOptions& options);
 
   Soak(std::shared_ptr<Engine> engine, SoakOptions options);
 
-  // The straight runs: one session at a time, without drafts, each cold.
+  // Makes the undisturbed runs: one session at a time, without drafts and prefix reuse.
   absl::Status Prepare();
   // Runs until the tokens are compared or `stop` says so: rounds of 1 to `sessions` threads.
   void Run();
 
   SoakCounts counts() const;
-  // What went wrong first, a line each; ten at most.
+  // The first findings, at most ten, one line each.
   std::vector<std::string> findings() const;
 
  private:

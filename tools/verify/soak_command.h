@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `dsv4-verify soak`: many sessions together against straight runs, for hours.
+// `dsv4-verify soak`: many sessions together, compared with undisturbed runs, for hours.
 #pragma once
 
 #include "absl/types/span.h"

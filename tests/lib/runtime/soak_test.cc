@@ -87,7 +87,8 @@ class Soak {
     for (Slot& slot : slots_) {
       const MutexLock lock(&slot.mutex);
       if (slot.session == nullptr) continue;
-      // The session continues, whatever happened to it. Blocks that one session lacks are free for the next.
+      // The session continues, whatever happened to it. Blocks that one session lacks are free for
+      // the next.
       for (int i = 0; i < 3; ++i) {
         const absl::StatusOr<StepResult> step = slot.session->Step();
         REQUIRE((step.ok() || Tolerated(step.status())));
