@@ -38,25 +38,9 @@
 //
 // Lines "# clocks" have the devices' clocks, power and throttling during the prefills and during
 // the rest.
-//
-// usage: bench_decode [--backend cpu|cuda] [--devices I,...] [--exchange auto|direct|nccl|none]
-//                     [--synthetic-layers N] [--contexts N,...] [--sessions N,...]
-//                     [--prefills N,...] [--chunk N] [--steps N] [--temperature T] [--operators]
-//                     [--no-graphs] [--tuning DIR] [--device-weights GB] [--router-skew X]
-//                     [--warm N] [--drafts N] [--host-weights GB] [--disk-file FILE]
-//                     [--cache-format packed|bf16|fp8_per_tensor] [--cpu-experts N]
-//                     [--threads N] [--own-tokens N] MODEL_DIR
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -64,11 +48,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_split.h"
+#include "benchmarks/clock.h"
 #include "benchmarks/dsv4-bench/gpu_state.h"
+#include "benchmarks/e2e/bandwidth.h"
+#include "benchmarks/e2e/bench_decode_options.h"
 #include "benchmarks/e2e/operator_times.h"
-#include "lib/io/direct_reader.h"
+#include "benchmarks/must.h"
 #include "lib/model/synthetic.h"
 #include "lib/model/weight_table.h"
 #include "lib/runtime/engine.h"
@@ -79,36 +64,6 @@ namespace {
 
 constexpr int kGraphSteps = 16, kRecordedSteps = 4;
 constexpr double kSm120Bandwidth = 1792e9;  // RTX PRO 6000, RTX 5090: bytes a second, by the vendor
-
-using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-void Must(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "bench_decode: %s\n", std::string(status.message()).c_str());
-  std::exit(1);
-}
-
-template <class T>
-T Must(absl::StatusOr<T> value) {
-  Must(value.status());
-  return *std::move(value);
-}
-
-struct Options {
-  std::string folder;
-  EngineOptions engine;
-  std::vector<int64_t> contexts = {2048};
-  std::vector<int64_t> sessions = {1};
-  std::vector<int64_t> prefills;
-  int64_t steps = 32, warm_steps = 8, drafts = 0;
-  int64_t own_tokens = 16;  // of a session, at the end of its context
-  float temperature = 1;
-  bool operators = false;
-};
 
 // Names of the tensors that devices divide, without the suffixes of their parts.
 std::set<std::string> SharedOut(const ModelConfig& config) {
@@ -145,75 +100,6 @@ double FloorBytes(const ModelConfig& config, int64_t tokens, size_t devices, boo
   return bytes;
 }
 
-// Bytes read and written a second by a copy that no cache holds.
-double CopyBandwidth(Device& device) {
-  constexpr int64_t kBytes = int64_t{1} << 30;
-  constexpr int kCopies = 8;
-  const Buffer from = Must(device.Allocate(kBytes, "measuring copies"));
-  const Buffer to = Must(device.Allocate(kBytes, "measuring copies"));
-  Must(device.Copy(to.data(), from.data(), kBytes));
-  Must(device.Synchronize());
-  const Clock::time_point start = Clock::now();
-  for (int i = 0; i < kCopies; ++i) Must(device.Copy(to.data(), from.data(), kBytes));
-  Must(device.Synchronize());
-  return 2.0 * kBytes * kCopies / SecondsSince(start);
-}
-
-// Bytes read a second by copies from pinned memory of the host.
-double LinkBandwidth(Device& device) {
-  constexpr int64_t kBytes = int64_t{256} << 20;
-  constexpr int kCopies = 8;
-  const Buffer from = Must(device.AllocateHost(kBytes, "measuring the link"));
-  const Buffer to = Must(device.Allocate(kBytes, "measuring the link"));
-  std::memset(from.data(), 1, kBytes);
-  Must(device.Copy(to.data(), from.data(), kBytes));
-  Must(device.Synchronize());
-  const Clock::time_point start = Clock::now();
-  for (int i = 0; i < kCopies; ++i) Must(device.Copy(to.data(), from.data(), kBytes));
-  Must(device.Synchronize());
-  return 1.0 * kBytes * kCopies / SecondsSince(start);
-}
-
-// Writes the file of --disk-file past the page cache, if it is not there.
-void WriteDiskFile(const std::string& path) {
-  constexpr int64_t kBytes = int64_t{8} << 30, kPart = int64_t{16} << 20;
-  if (std::filesystem::exists(path)) return;
-  const Clock::time_point start = Clock::now();
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_DIRECT, 0600);
-  auto* const part = static_cast<uint64_t*>(std::aligned_alloc(4096, kPart));
-  uint64_t state = 1;
-  for (int64_t i = 0; i < kPart / 8; ++i) part[i] = state = state * 6364136223846793005u + 1;
-  for (int64_t done = 0; done < kBytes; done += kPart) {
-    part[0] = static_cast<uint64_t>(done);
-    if (file < 0 || write(file, part, kPart) != kPart) {
-      std::fprintf(stderr, "bench_decode: cannot write %s\n", path.c_str());
-      std::exit(1);
-    }
-  }
-  fsync(file);
-  close(file);
-  std::free(part);
-  std::printf("wrote %s: %.2f GB/s\n", path.c_str(), kBytes * 1e-9 / SecondsSince(start));
-}
-
-// Bytes read a second, in pieces like those of experts.
-double DiskBandwidth(const std::string& path) {
-  constexpr int64_t kPiece = int64_t{4} << 20, kPieces = 12, kRounds = 20;
-  const auto reader = Must(DirectReader::Open({path}, {}));
-  const int64_t room = DirectReader::RoomFor(kPiece);
-  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(4096, room * kPieces));
-  const Clock::time_point start = Clock::now();
-  for (int64_t round = 0; round < kRounds; ++round) {
-    std::vector<FilePiece> pieces;
-    for (int64_t i = 0; i < kPieces; ++i) {
-      pieces.push_back({0, (round * kPieces + i) * 7 * kPiece, kPiece, memory + i * room});
-    }
-    Must(reader->Read(pieces));
-  }
-  std::free(memory);
-  return 1.0 * kPiece * kPieces * kRounds / SecondsSince(start);
-}
-
 std::vector<int32_t> Prompt(int64_t tokens, int64_t vocab, uint64_t seed) {
   std::vector<int32_t> prompt;
   for (int64_t i = 0; i < tokens; ++i) {
@@ -226,7 +112,7 @@ std::vector<int32_t> Prompt(int64_t tokens, int64_t vocab, uint64_t seed) {
 
 class Benchmark {
  public:
-  explicit Benchmark(const Options& options) : options_(options) {
+  explicit Benchmark(const BenchDecodeOptions& options) : options_(options) {
     const auto largest = [](const std::vector<int64_t>& values) {
       return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
     };
@@ -546,7 +432,7 @@ class Benchmark {
     std::fflush(stdout);
   }
 
-  const Options& options_;
+  const BenchDecodeOptions& options_;
   std::shared_ptr<Engine> engine_;
   // Seconds that a step of so many tokens takes at least, and the bytes of the device and of the
   // host that it reads.
@@ -571,151 +457,13 @@ class Benchmark {
   uint64_t salt_ = 0;
 };
 
-std::vector<int64_t> Numbers(const char* text) {
-  std::vector<int64_t> numbers;
-  while (*text != '\0') {
-    char* end = nullptr;
-    numbers.push_back(std::strtoll(text, &end, 10));
-    if (end == text || numbers.back() < 1) return {};
-    text = *end == ',' ? end + 1 : end;
-  }
-  return numbers;
-}
-
-bool Parse(int argc, char** argv, Options* options) {
-  options->engine.prefill_chunk_tokens = 4096;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    if (argument == "--operators") {
-      options->operators = true;
-      continue;
-    }
-    if (argument == "--no-graphs") {
-      options->engine.graphs = false;
-      continue;
-    }
-    if (argument[0] != '-') {
-      if (!options->folder.empty()) return false;
-      options->folder = argument;
-      continue;
-    }
-    if (++i == argc) return false;
-    if (argument == "--backend") {
-      const std::string name = argv[i];
-      if (name != "cpu" && name != "cuda") return false;
-      options->engine.backend = name == "cpu" ? Backend::kCpu : Backend::kCuda;
-      continue;
-    }
-    if (argument == "--devices") {
-      for (const absl::string_view number : absl::StrSplit(argv[i], ',')) {
-        int32_t device = 0;
-        if (!absl::SimpleAtoi(number, &device)) return false;
-        options->engine.devices.push_back(device);
-      }
-      continue;
-    }
-    if (argument == "--exchange") {
-      static const std::map<std::string, ExchangePath> paths = {{"auto", ExchangePath::kAuto},
-                                                                {"direct", ExchangePath::kDirect},
-                                                                {"nccl", ExchangePath::kNccl},
-                                                                {"none", ExchangePath::kNone}};
-      const auto path = paths.find(argv[i]);
-      if (path == paths.end()) return false;
-      options->engine.exchange = path->second;
-      continue;
-    }
-    if (argument == "--cache-format") {
-      for (const RowFormat format :
-           {RowFormat::kPacked, RowFormat::kBf16, RowFormat::kFp8PerTensor}) {
-        if (RowFormatName(format) == absl::string_view(argv[i])) {
-          options->engine.cache_format = format;
-        }
-      }
-      if (!options->engine.cache_format) return false;
-      continue;
-    }
-    if (argument == "--tuning") {
-      options->engine.tuning_dir = argv[i];
-      continue;
-    }
-    if (argument == "--device-weights") {
-      double gigabytes = 0;
-      if (!absl::SimpleAtod(argv[i], &gigabytes) || !(gigabytes > 0)) return false;
-      options->engine.weight_budgets.device_bytes = std::llround(gigabytes * 1e9);
-      continue;
-    }
-    if (argument == "--host-weights") {
-      double gigabytes = 0;
-      if (!absl::SimpleAtod(argv[i], &gigabytes) || !(gigabytes > 0)) return false;
-      options->engine.weight_budgets.host_bytes = std::llround(gigabytes * 1e9);
-      continue;
-    }
-    if (argument == "--disk-file") {
-      options->engine.synthetic.file = argv[i];
-      continue;
-    }
-    if (argument == "--router-skew") {
-      if (!absl::SimpleAtof(argv[i], &options->engine.synthetic.skew)) return false;
-      continue;
-    }
-    if (argument == "--temperature") {
-      char* end = nullptr;
-      options->temperature = std::strtof(argv[i], &end);
-      if (end == argv[i] || *end != '\0' || !(options->temperature >= 0)) return false;
-      continue;
-    }
-    const std::vector<int64_t> numbers = Numbers(argv[i]);
-    if (numbers.empty()) return false;
-    if (argument == "--synthetic-layers") {
-      options->engine.synthetic_layers = numbers[0];
-    } else if (argument == "--contexts") {
-      options->contexts = numbers;
-    } else if (argument == "--sessions") {
-      options->sessions = numbers;
-    } else if (argument == "--prefills") {
-      options->prefills = numbers;
-    } else if (argument == "--steps") {
-      options->steps = numbers[0];
-    } else if (argument == "--drafts") {
-      options->drafts = numbers[0];
-    } else if (argument == "--cpu-experts") {
-      options->engine.weight_budgets.cpu_experts = numbers[0];
-    } else if (argument == "--threads") {
-      options->engine.threads = static_cast<int32_t>(numbers[0]);
-    } else if (argument == "--own-tokens") {
-      options->own_tokens = numbers[0];
-    } else if (argument == "--warm") {
-      options->warm_steps = numbers[0];
-    } else if (argument == "--chunk") {
-      options->engine.prefill_chunk_tokens = static_cast<int32_t>(numbers[0]);
-    } else {
-      return false;
-    }
-  }
-  return !options->folder.empty() &&
-         *std::min_element(options->contexts.begin(), options->contexts.end()) >
-             options->own_tokens;
-}
-
 }  // namespace
 }  // namespace dsv4
 
 int main(int argc, char** argv) {
-  dsv4::Options options;
-  if (!dsv4::Parse(argc, argv, &options)) {
-    std::fprintf(
-        stderr,
-        "usage: bench_decode [--backend cpu|cuda] [--devices I,...] "
-        "[--exchange auto|direct|nccl|none]\n"
-        "                    [--synthetic-layers N] [--contexts N,...] [--sessions N,...] "
-        "[--prefills N,...]\n"
-        "                    [--chunk N] [--steps N] [--temperature T] [--operators] "
-        "[--no-graphs]\n"
-        "                    [--tuning DIR] [--device-weights GB] [--router-skew X]\n"
-        "                    [--warm N] [--drafts N] [--host-weights GB] [--disk-file "
-        "FILE]\n"
-        "                    [--cache-format packed|bf16|fp8_per_tensor] [--cpu-experts N]\n"
-        "                    [--threads N] [--own-tokens N] MODEL_DIR\n");
+  dsv4::BenchDecodeOptions options;
+  if (!dsv4::ParseBenchDecode(argc, argv, &options)) {
+    std::fputs(dsv4::kBenchDecodeUsage, stderr);
     return 2;
   }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what a run was killed at is then seen in a file, too

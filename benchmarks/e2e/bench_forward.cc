@@ -15,7 +15,6 @@
 //        [--instructions avx512bf16|avx512|avx2] [--cache-format F[,F...]] MODEL_DIR
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -26,7 +25,9 @@
 #include <vector>
 
 #include "benchmarks/ceiling.h"
+#include "benchmarks/clock.h"
 #include "benchmarks/e2e/operator_times.h"
+#include "benchmarks/must.h"
 #include "hwy/targets.h"
 #include "kernels/cpu/dot.h"
 #include "lib/device/cpu_device.h"
@@ -36,8 +37,6 @@
 namespace dsv4 {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // How much is measured; a model of real widths takes less of it.
 struct Amounts {
   int64_t prompt_tokens = 1024;
@@ -46,19 +45,6 @@ struct Amounts {
 };
 
 constexpr double kCallSeconds = 0.3e-6;  // of an operator call, in the decode floor
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-template <class T>
-T Must(absl::StatusOr<T> value) {
-  if (!value.ok()) {
-    std::fprintf(stderr, "bench_forward: %s\n", std::string(value.status().message()).c_str());
-    std::exit(1);
-  }
-  return *std::move(value);
-}
 
 std::vector<int32_t> PromptTokens(int64_t count, int64_t vocab) {
   std::vector<int32_t> tokens;

@@ -5,11 +5,11 @@
 // usage: bench_speculation [--threads N] [--repetitions N] MODEL_DIR
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "benchmarks/must.h"
 #include "lib/io/json.h"
 #include "lib/io/mapped_file.h"
 #include "lib/runtime/engine.h"
@@ -21,15 +21,6 @@ namespace {
 
 constexpr int64_t kMaxGatesBytes = int64_t{16} << 20;
 constexpr int64_t kAnswerTokens = 200;
-
-template <class T>
-T Must(absl::StatusOr<T> value) {
-  if (!value.ok()) {
-    std::fprintf(stderr, "bench_speculation: %s\n", std::string(value.status().message()).c_str());
-    std::exit(1);
-  }
-  return *std::move(value);
-}
 
 // The cases that are one question of a user.
 std::vector<std::vector<int32_t>> Prompts(const Engine& engine, const std::string& folder) {
@@ -67,9 +58,7 @@ struct Totals {
 };
 
 Totals Answer(Session& session, const std::vector<int32_t>& prompt, int32_t drafts) {
-  const absl::Status set =
-      session.SetSampling({.max_tokens = kAnswerTokens, .draft_tokens = drafts});
-  if (!set.ok()) Must(absl::StatusOr<int>(set));
+  Must(session.SetSampling({.max_tokens = kAnswerTokens, .draft_tokens = drafts}));
   Must(session.Sync(prompt));
   while (Must(session.Step()).finish == Finish::kNone) {
   }

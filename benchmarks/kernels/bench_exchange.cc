@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "benchmarks/dsv4-bench/gpu_state.h"
+#include "benchmarks/must.h"
 #include "kernels/builtin.h"
 #include "lib/base/status_macros.h"
 #include "lib/dist/device_communicators.h"
@@ -24,18 +25,6 @@ namespace {
 constexpr int64_t kLeastBytes = 1024, kMostBytes = int64_t{64} << 20;
 constexpr int64_t kBytesOfGraph = int64_t{1} << 30;  // at most, so that long ones are fewer
 constexpr int kMostOfGraph = 172, kRuns = 5;
-
-void Must(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "bench_exchange: %s\n", std::string(status.message()).c_str());
-  std::exit(1);
-}
-
-template <class T>
-T Must(absl::StatusOr<T> value) {
-  Must(value.status());
-  return *std::move(value);
-}
 
 struct Rank {
   std::unique_ptr<Device> device;

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of bench_decode, whose source says what its options do.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lib/runtime/engine.h"
+
+namespace dsv4 {
+
+extern const char kBenchDecodeUsage[];
+
+struct BenchDecodeOptions {
+  std::string folder;
+  EngineOptions engine;
+  std::vector<int64_t> contexts = {2048};
+  std::vector<int64_t> sessions = {1};
+  std::vector<int64_t> prefills;
+  int64_t steps = 32, warm_steps = 8, drafts = 0;
+  int64_t own_tokens = 16;  // of a session, at the end of its context
+  float temperature = 1;
+  bool operators = false;
+};
+
+// False: not as kBenchDecodeUsage says.
+bool ParseBenchDecode(int argc, char** argv, BenchDecodeOptions* options);
+
+}  // namespace dsv4
