@@ -1,12 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Fuzzing builds: every target is instrumented for libFuzzer, with AddressSanitizer and
-# UndefinedBehaviorSanitizer. Only clang can.
-option(DSV4_FUZZ "Build the fuzz targets, and everything for them (clang)" OFF)
-if(DSV4_FUZZ)
-  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    message(FATAL_ERROR "DSV4_FUZZ needs clang: -DCMAKE_CXX_COMPILER=clang++-14 (see tools/fuzz.sh)")
-  endif()
-  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
-                      -fno-omit-frame-pointer)
-  add_link_options(-fsanitize=address,undefined)
+# Fuzz targets, in a build with sanitizers whose libraries are also instrumented for libFuzzer. Only clang can.
+option(DSV4_FUZZ "Build the fuzz targets, and the libraries for them (clang, AddressSanitizer)" OFF)
+if(DSV4_FUZZ AND NOT (CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND DSV4_SANITIZE MATCHES "address"))
+  message(FATAL_ERROR "DSV4_FUZZ needs clang and DSV4_SANITIZE=address,undefined (see tools/build.sh)")
 endif()

@@ -6,8 +6,8 @@ include(CMakePackageConfigHelpers)
 get_property(DSV4_ABI GLOBAL PROPERTY DSV4_ABI)
 get_property(others GLOBAL PROPERTY DSV4_OTHER_LIBRARIES)
 
-# The library, and its targets dsv4::dsv4 and, beside a shared one, dsv4::dsv4_static. The two are
-# exported apart: a client of the shared library needs none of the packages that the archive asks for.
+# The library and its target dsv4::dsv4; if it is shared, also the archive as dsv4::dsv4_static. The
+# two are exported apart: a client of the shared library needs none of the archive's packages.
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/dsv4)
 install(TARGETS dsv4 EXPORT dsv4Targets
         LIBRARY COMPONENT runtime NAMELINK_COMPONENT development
@@ -92,8 +92,8 @@ string(REGEX REPLACE "/$" "" DSV4_PC_PREFIX ${DSV4_PC_PREFIX})
 configure_file(${PROJECT_SOURCE_DIR}/cmake/dsv4.pc.in ${build}/dsv4.pc @ONLY)
 install(FILES ${build}/dsv4.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 
-# The programs. In the system's own folders its linker finds the library; elsewhere they find it beside
-# them, wherever the install tree is put.
+# The programs. In the system's own folders the dynamic linker finds the library. Elsewhere the
+# programs find it relative to themselves, wherever the install tree is put.
 set(run_path)
 if(BUILD_SHARED_LIBS AND NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr")
   file(RELATIVE_PATH to_library ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})

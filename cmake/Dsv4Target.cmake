@@ -52,28 +52,55 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   target_compile_options(dsv4_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=armv8-a+crypto>)
 endif()
 if(DSV4_SANITIZE)
-  # GCC 12 takes instrumented library code (std::regex inside Catch2) for uninitialised.
-  add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${DSV4_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all;-Wno-maybe-uninitialized>")
+  add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${DSV4_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all>")
   add_link_options(-fsanitize=${DSV4_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # GCC 12 takes instrumented library code (std::regex inside Catch2) for uninitialised.
+    add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-Wno-maybe-uninitialized>)
+  else()
+    # The executable holds the runtime. Clients in C need its part for C++, which libdsv4 calls.
+    add_link_options(-fsanitize-link-c++-runtime)
+    string(APPEND CMAKE_C_STANDARD_LIBRARIES " -lstdc++")
+    # GCC defines these; tests ask for them.
+    foreach(sanitizer address thread)
+      if(DSV4_SANITIZE MATCHES ${sanitizer})
+        string(TOUPPER ${sanitizer} name)
+        add_compile_definitions(__SANITIZE_${name}__=1)
+      endif()
+    endforeach()
+  endif()
   if(DSV4_SANITIZE MATCHES "address")
     # They tell of accesses that AddressSanitizer stops itself, and make loops four times slower.
     add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-fno-sanitize=null,object-size,pointer-overflow>")
   endif()
 endif()
 
+# dsv4_instrumented(TARGET): instruments a library for libFuzzer where fuzz targets are built, with all checks of
+# UndefinedBehaviorSanitizer. Kernels, which have no precompiled headers then, are left out: they read no input of
+# their own.
+function(dsv4_instrumented target)
+  if(DSV4_FUZZ)
+    set(is_kernel $<BOOL:$<TARGET_PROPERTY:DISABLE_PRECOMPILE_HEADERS>>)
+    target_compile_options(${target} PRIVATE
+      "$<$<NOT:${is_kernel}>:-fsanitize=fuzzer-no-link;-fsanitize=null,object-size,pointer-overflow>")
+  endif()
+endfunction()
+
 # dsv4_precompiled(TARGET): a library whose sources begin with the headers that most sources include, and
-# that take two thirds of the time to compile one. CMAKE_DISABLE_PRECOMPILE_HEADERS turns that off, as
-# tools/fuzz.sh does: each source still includes what it uses.
+# that take two thirds of the time to compile one. CMAKE_DISABLE_PRECOMPILE_HEADERS turns that off:
+# each source includes what it uses.
 function(dsv4_precompiled target)
   if(NOT TARGET dsv4_common_headers)
     file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/common_headers.cc CONTENT "")
     add_library(dsv4_common_headers OBJECT ${PROJECT_BINARY_DIR}/common_headers.cc)
     target_link_libraries(dsv4_common_headers PRIVATE dsv4_flags absl::statusor absl::strings absl::span)
+    dsv4_instrumented(dsv4_common_headers)
     target_precompile_headers(dsv4_common_headers PRIVATE
       <algorithm> <array> <chrono> <functional> <map> <memory> <mutex> <optional> <string> <string_view> <thread>
       <utility> <vector> <absl/status/status.h> <absl/status/statusor.h> <absl/strings/str_cat.h> <absl/types/span.h>)
   endif()
   target_precompile_headers(${target} REUSE_FROM dsv4_common_headers)
+  dsv4_instrumented(${target})
 endfunction()
 
 # dsv4_library(NAME SOURCES a.cc ... DEPS target ...): the static library `dsv4_NAME` of one folder.

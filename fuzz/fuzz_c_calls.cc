@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any sequence of calls of the C interface, with right and wrong arguments, on an engine with the
-// bundled model that is opened once. The input is calls, each a byte of which one and the bytes
-// that its arguments are made of; where it ends, arguments are 0. Whatever is called, an error is
-// owned, coded and told, INTERNAL is a finding, timelines stay in their limits, and at the end
-// nothing of the engine is left in use.
+// bundled model that is opened once. The input is a sequence of calls: a byte that chooses the
+// function, then the bytes of its arguments, 0 behind the end of the input. Checked: each error is
+// owned and has a code and a message, none is INTERNAL, timelines stay in their limits, and at the
+// end no resource of the engine is in use.
 #include <dsv4/dsv4.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Damaged saved sessions, loaded into a session of the bundled model: they are refused and change
-// nothing, or the session goes on from them. The input is a byte of choices and then edits of a
+// nothing, or the session continues from them. The input is a byte of choices and then edits of a
 // sound image, 9 bytes each, because images are too long to be made up: a kind, a place and a
 // value. Most damage ends at the checksum, so the choices can have it made right again.
 #include <algorithm>

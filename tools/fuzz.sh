@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # usage: tools/fuzz.sh SECONDS [NAME...]
-# Builds the fuzz targets in build-fuzz with clang, AddressSanitizer, UndefinedBehaviorSanitizer and
+# Builds the fuzz targets in build-asan with clang, AddressSanitizer, UndefinedBehaviorSanitizer and
 # libFuzzer, and runs each (or those named, as in "json") for SECONDS on its corpus, as many at a time
-# as there are cores. What it finds stays in build-fuzz/findings. Exits 77, with the reason, where
+# as there are cores. What it finds stays in build-asan/findings. Exits 77, with the reason, where
 # clang or its runtime is missing and cannot be installed.
 set -eu
 cd -P "$(dirname "$0")/.."
@@ -12,35 +12,17 @@ case ${1-} in
 esac
 seconds=$1
 shift
-build=build-fuzz
+build=build-asan
 
-# Whether this clang links a fuzz target.
-can_fuzz() {
-  probe=$(mktemp -d)
-  echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' \
-    >"$probe/probe.cc"
-  clang++-14 -fsanitize=fuzzer,address,undefined "$probe/probe.cc" -o "$probe/probe" 2>/dev/null &&
-    status=0 || status=1
-  rm -r "$probe"
-  return $status
-}
-if ! can_fuzz; then
+if ! tools/has_clang.sh; then
   tools/install_dependencies.sh clang-14 libclang-rt-14-dev || true
-  if ! can_fuzz; then
+  if ! tools/has_clang.sh; then
     echo "skipped: fuzzing needs clang 14 with libFuzzer (apt-get install clang-14 libclang-rt-14-dev)"
     exit 77
   fi
 fi
 
-# A build folder that came with a copy of the tree still points at the original.
-home=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' $build/CMakeCache.txt 2>/dev/null || true)
-if [ "$home" != "$PWD" ] || [ ! -f $build/build.ninja ]; then
-  cmake --fresh -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang-14 \
-    -DCMAKE_CXX_COMPILER=clang++-14 "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -g1" -DDSV4_FUZZ=ON \
-    -DDSV4_BUILD_TESTS=OFF -DDSV4_BUILD_BENCHMARKS=OFF -DDSV4_BUILD_PROGRAMS=OFF -DDSV4_CUDA=OFF \
-    -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >&2
-fi
-ninja -C $build fuzzers >&2
+tools/build.sh asan fuzzers
 mkdir -p $build/findings
 
 # fuzz NAME: one line of what came of it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clocks, power and throttling of GPUs while something is measured, read by NVML; no CUDA is needed
-// to build this. For dsv4-bench and the benchmarks beside it.
+// to build this. For dsv4-bench and the other benchmarks.
 #pragma once
 
 #include <atomic>

@@ -11,7 +11,7 @@
 // device of 1792 GB/s with the same launches: what the step takes beyond its floor stays as long.
 //
 // One session's prompt is computed per context; the sessions that are measured load its saved form,
-// each into memory of its own, and go on with tokens of their own, so that their routing differs.
+// each into memory of its own, and continue with different tokens, so that their routing differs.
 // With --operators, tables of where the time goes, each launch timed alone.
 //
 // With --exchange none, devices compute on what is in their memory instead of exchanging it: what a
@@ -212,7 +212,7 @@ class Benchmark {
                   static_cast<double>(info.residency.host_bytes()) * 1e-9, link_ * 1e-9);
     }
     if (info.residency.on_disk > 0) {
-      std::printf("%lld of them on disk, which has %.2f GB/s; %lld come and go on the device\n",
+      std::printf("%lld of them on disk, at %.2f GB/s; %lld slots for them on the device\n",
                   static_cast<long long>(info.residency.on_disk), disk_ * 1e-9,
                   static_cast<long long>(info.residency.guests));
     }
@@ -222,7 +222,7 @@ class Benchmark {
                   static_cast<double>(info.residency.cpu_bytes) * 1e-9, info.threads);
     }
     if (unplanned_bytes_) {
-      std::printf("beside its plan, kernels and graphs took %.3f GB of the device\n",
+      std::printf("kernels and graphs took %.3f GB of the device, which the plan does not count\n",
                   static_cast<double>(*unplanned_bytes_) * 1e-9);
     }
     std::printf("a token reads %.3f GB; copies %.0f GB/s; floor %.3f ms, at %.0f GB/s %.3f ms\n",

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: benchmarks/e2e/residency.sh BENCH_DECODE uniform|skewed|cost|cpu|disk [GB...]
 # Speed of all layers of the full width on one GPU, with so many GB of weights in its memory (76, 64, 32, 24
-# and 16 by default) and the other experts in host memory, each beside its floor. uniform: routers that choose
+# and 16 by default) and the other experts in host memory, each with its floor. uniform: routers that choose
 # all experts alike, decode of one and of 8 sessions, prefill of 4K and 16K tokens. skewed: decode by routers
 # that choose few experts often, when those have come to the GPU. cost: what residency takes where all chosen
 # experts are on the GPU, of 16 layers, whose weights fit one: without a budget, and with one that is a little

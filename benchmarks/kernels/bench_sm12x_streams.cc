@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA backend's operators on residual streams, rows and logits at the model's shapes:
-// hyper-connections with weights that are not in L2, and the small ones beside them, on activations
-// that are (sm12x_bench.h). Rows of the embedding are found there, too, where there are few.
+// hyper-connections with weights that are not in L2, and the small operators with activations that
+// are in L2 (sm12x_bench.h). A few rows of the embedding are in L2 as well.
 #include <cmath>
 #include <vector>
 
@@ -123,7 +123,7 @@ void BenchEmbedRows(Bench& bench) {
   RunAll(bench, "embed_rows", calls);
 }
 
-// Streams that the MTP block goes on from.
+// Streams from which the MTP block continues.
 void BenchCopyRows(Bench& bench) {
   if (!bench.Wants("copy_rows")) return;
   CopyRowsParams p;

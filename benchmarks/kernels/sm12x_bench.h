@@ -40,7 +40,7 @@ T* Uploaded(const std::vector<T>& host) {
   return memory;
 }
 
-// So many copies of `bytes` that none is found in L2, of which a device has up to 128 MB.
+// How many copies of `bytes` exceed L2 (up to 128 MB), so that no copy is found in it.
 inline size_t CopiesBeyondL2(int64_t bytes) {
   constexpr int64_t kBeyondL2 = int64_t{640} << 20;
   return static_cast<size_t>(kBeyondL2 / bytes + 2);

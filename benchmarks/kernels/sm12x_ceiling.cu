@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ceilings of the kernels' MMAs, of which this file has nothing but loops. fp8 is a linear's
-// chain of four steps without what brings operands to it: there are two or three additions and the
-// like for each MMA of the portable implementation, and four for a block-scaled one, fewer than the
-// cycles it takes.
+// The ceilings of the kernels' MMAs: loops of MMAs that load nothing. fp8 is a linear's K slice of
+// four steps. Each MMA of the portable implementation has two or three other instructions, a
+// block-scaled one has four: fewer than the cycles that the MMA takes.
 #include "benchmarks/kernels/sm12x_bench.h"
 #include "kernels/sm12x/arch/mma.cuh"
 

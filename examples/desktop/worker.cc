@@ -176,7 +176,7 @@ Worker::Session& Worker::SessionOf(const Turn& turn) {
 }
 
 // Closes the session that was used least recently if the engine has no room for another one. Its
-// conversation is computed again when it goes on. Without an idle session the library refuses.
+// conversation is computed again when it continues. Without an idle session the library refuses.
 void Worker::MakeRoom(int parent) {
   if (sessions_.size() < static_cast<size_t>(max_sessions_)) return;
   auto oldest = sessions_.end();

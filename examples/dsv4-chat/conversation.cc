@@ -220,7 +220,7 @@ void Conversation::Save(const std::string& path) {
       shorter = session().Fork();
       shorter->Truncate(shorter->message_count() - 1);
     } catch (const dsv4::Error&) {
-      shorter.reset();  // no room beside this one
+      shorter.reset();  // no room for a second session
     }
   }
   (shorter ? *shorter : session()).session().Save(path, bar.Callback());
@@ -242,7 +242,7 @@ void Conversation::Load(const std::string& path) {
     loaded = open();
   } catch (const dsv4::Error& error) {
     if (error.code() != DSV4_ERR_OUT_OF_BLOCKS || !session_) throw;
-    // Not beside this one, which is opened anew when the file is refused.
+    // No room for both: this session is closed first, and opened anew if the file is refused.
     session_.reset();
     loaded = open();
   }

@@ -48,7 +48,7 @@ class Conversation {
   // Keeps the conversation in two files: what was computed in `path`, and the messages in
   // `path`.messages.json. Another conversation there is replaced; anything else throws.
   void Save(const std::string& path);
-  // Goes on with the conversation that was saved there. When it throws, nothing has changed.
+  // Continues the conversation that was saved there. When it throws, nothing has changed.
   void Load(const std::string& path);
 
   // Gives the model's memory back. The conversation goes to the host's memory, or to a file of

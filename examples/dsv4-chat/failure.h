@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How dsv4-chat ends when it cannot go on: an exit code and the line to print. Thrown to main, as
-// are the library's errors.
+// How dsv4-chat ends when it cannot continue: an exit code and the line to print. Thrown to main,
+// like the library's errors.
 #pragma once
 
 #include <dsv4/error.h>

@@ -51,7 +51,7 @@ std::string HistoryFile() {
   return folder + "/dsv4/chat_history";
 }
 
-// The folders of `path`, of which the new ones are their owner's alone.
+// Makes the missing folders of `path`. Only their owner can use them.
 void MakeFolders(const std::string& path) {
   for (size_t end = path.find('/', 1); end != std::string::npos; end = path.find('/', end + 1))
     mkdir(path.substr(0, end).c_str(), 0700);
@@ -169,7 +169,7 @@ struct LineEditor::Editor {
     HistEvent event;
     ::history(history, &event, H_ENTER, line.c_str());
     if (file.empty()) return;
-    // Whole or not at all; nobody is told when it cannot be kept.
+    // Written whole or not at all. A failure is not reported.
     const std::string temporary = file + "." + std::to_string(getpid());
     MakeFolders(file);
     const mode_t mask = umask(077);

@@ -11,7 +11,7 @@ namespace chat {
 
 class LineEditor {
  public:
-  // `keeps_history`: lines of earlier runs are at hand, and these are kept for later ones. Only
+  // `keeps_history`: lines of earlier runs can be recalled, and these are kept for later ones. Only
   // where lines are edited: on a terminal that can move its cursor.
   explicit LineEditor(bool keeps_history);
   ~LineEditor();

@@ -99,7 +99,7 @@ int Run(int argc, char** argv) {
   const std::optional<std::string> prompt = OneShotPrompt(options);
   if (!options.raw) return Talk(options, prompt, &screen, output);
   if (!prompt) throw Failure{kUsageError, "--raw needs a prompt: give one with -p, -f or piped in"};
-  return GoOn(options, *prompt, &screen, output);
+  return ContinueText(options, *prompt, &screen, output);
 }
 
 // Known before the options are: an error in them is a JSON object too.
@@ -113,7 +113,7 @@ int Report(const Failure& failure, bool json) {
   try {
     if (json) WriteJsonError(failure);
   } catch (const Failure&) {
-    // Nobody reads standard output any more.
+    // Standard output is closed.
   }
   return failure.exit_code;
 }

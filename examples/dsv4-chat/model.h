@@ -16,7 +16,7 @@ dsv4::Engine OpenEngine(const Options& options, const Screen& screen);
 // lost may be open. Throws a Failure.
 dsv4::Engine ReopenEngine(const Options& options, const dsv4::Error& loss, Screen* screen);
 
-// The model's defaults but for what is given. A seed that is not: a random one.
+// The model's defaults, except where `given` sets a value. Without a seed: a random one.
 dsv4::Sampling SamplingOf(const dsv4::Engine& engine, const SamplingOptions& given);
 
 // What --inspect and --plan ask for, on standard output, without loading the model.

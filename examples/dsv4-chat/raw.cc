@@ -15,8 +15,8 @@ namespace chat {
 
 namespace {
 
-int GoOnWith(const dsv4::Engine& engine, const Options& options, const dsv4::Sampling& sampling,
-             const std::string& prompt, Screen* screen, TurnOutput* output, Replay* replay) {
+int ContinueFrom(const dsv4::Engine& engine, const Options& options, const dsv4::Sampling& sampling,
+                 const std::string& prompt, Screen* screen, TurnOutput* output, Replay* replay) {
   std::vector<int32_t> ids = engine.tokenizer().Encode(prompt, DSV4_ENCODE_ADDED_TOKENS);
   const int32_t begin = engine.info().bos_token;
   if (ids.empty() || ids[0] != begin) ids.insert(ids.begin(), begin);
@@ -43,13 +43,14 @@ int GoOnWith(const dsv4::Engine& engine, const Options& options, const dsv4::Sam
 
 }  // namespace
 
-int GoOn(const Options& options, const std::string& prompt, Screen* screen, TurnOutput* output) {
+int ContinueText(const Options& options, const std::string& prompt, Screen* screen,
+                 TurnOutput* output) {
   std::optional<dsv4::Engine> engine = OpenEngine(options, *screen);
   dsv4::Sampling sampling = SamplingOf(*engine, options.sampling);
   const uint64_t seed = sampling.seed;
   Replay replay;
   try {
-    return GoOnWith(*engine, options, sampling, prompt, screen, output, &replay);
+    return ContinueFrom(*engine, options, sampling, prompt, screen, output, &replay);
   } catch (const dsv4::Error& error) {
     if (error.code() != DSV4_ERR_DEVICE_LOST) throw;
     sampling = {};  // its grammar is the engine's
@@ -59,7 +60,7 @@ int GoOn(const Options& options, const std::string& prompt, Screen* screen, Turn
   sampling = SamplingOf(*engine, options.sampling);
   sampling.seed = seed;
   replay.Rewind();
-  return GoOnWith(*engine, options, sampling, prompt, screen, output, &replay);
+  return ContinueFrom(*engine, options, sampling, prompt, screen, output, &replay);
 }
 
 }  // namespace chat

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// --raw: text that the model goes on with, without the form of a conversation.
+// --raw: text that the model continues, without the form of a conversation.
 #pragma once
 
 #include <string>
@@ -10,8 +10,9 @@
 
 namespace chat {
 
-// Goes on with `prompt`, in which markers are control tokens, after the begin-of-sentence token.
+// Continues `prompt`, in which markers are control tokens, after the begin-of-sentence token.
 // Returns the exit code; throws Failures and Errors.
-int GoOn(const Options& options, const std::string& prompt, Screen* screen, TurnOutput* output);
+int ContinueText(const Options& options, const std::string& prompt, Screen* screen,
+                 TurnOutput* output);
 
 }  // namespace chat

@@ -14,8 +14,8 @@ namespace {
 
 constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
 
-// The message as the library takes it. What it would ignore is refused, but for what says nothing
-// to the model.
+// The message in the form that the library takes. Members that the library would ignore are
+// refused, except those that mean nothing to the model.
 Json MessageOf(const Json& given, const std::string& path) {
   Fields fields(given, path);
   Json message = Json::object();

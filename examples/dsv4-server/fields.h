@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The members of a request. Each is asked for by name, and those that nobody has asked for are
-// refused: none is ignored by accident. A null is a member that is not there.
+// The members of a request. The parser reads each by name. Members that it has not read are
+// refused, so that none is ignored by accident. A member that is null counts as missing.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class Fields {
 
   // Members that change nothing of the answer.
   void Ignore(std::initializer_list<const char*> names);
-  // Throws an ApiError that names a member that nobody has asked for.
+  // Throws an ApiError that names a member that was not read.
   void RefuseOthers() const;
 
  private:

@@ -20,7 +20,7 @@ namespace server {
 
 class Scheduler;
 
-// Thrown to end a request whose client has gone: nobody is there to be answered.
+// Thrown to end a request whose client has disconnected.
 struct ClientGone {};
 
 // What is to be continued, and how.

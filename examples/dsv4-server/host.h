@@ -50,8 +50,8 @@ class Host {
   void Lost(const std::shared_ptr<Opened>& opened, const std::string& message);
 
   // One thread.
-  // Waits until nobody holds the engine that was lost, closes it, and opens the model again unless
-  // that was done as often as it may be. What happens is told on standard error.
+  // Waits until no request holds the engine that was lost, closes it, and opens the model again
+  // unless the limit of reopenings is reached. Reports on standard error.
   void Reopen();
   bool lost() const;
 

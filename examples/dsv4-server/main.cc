@@ -29,7 +29,7 @@
 namespace server {
 namespace {
 
-// Connections beside those of the most requests: idle ones, and those that ask how it goes.
+// Connections above the limit of requests: idle ones, and those that ask for health or metrics.
 constexpr size_t kFurtherConnections = 64;
 
 constexpr int kLostSignal = SIGUSR1;                  // the device is lost

@@ -114,7 +114,8 @@ std::string Metrics::Text(const std::string& model, const Load& load) const {
   gauge("vllm:kv_cache_usage_perc", "Share of the cache that sessions hold; 1 is all of it.",
         Number(load.cache_share));
   counter("vllm:prefix_cache_queries_total", "Tokens of prompts.", prompt_tokens_);
-  counter("vllm:prefix_cache_hits_total", "Tokens of prompts that were at hand.", cached_tokens_);
+  counter("vllm:prefix_cache_hits_total", "Prompt tokens whose cache rows were reused.",
+          cached_tokens_);
   counter("vllm:prompt_tokens_total", "Tokens of prompts.", prompt_tokens_);
   counter("vllm:generation_tokens_total", "Tokens that were sampled.", generated_tokens_);
   counter("vllm:spec_decode_num_drafts_total", "Forward passes that verified drafts.",

@@ -38,8 +38,8 @@ void AddToSystem(Json* messages, const char* key, Json value);
 void CheckContent(const Json& content, const std::string& path,
                   std::initializer_list<const char*> types);
 
-// Throws for messages that the library does not take, and for a last one that nobody answers.
-// `field`: of the request.
+// Throws for messages that the library does not take, and for a last message that asks for no
+// reply. `field`: of the request.
 void CheckMessages(const Json& messages, const std::string& field);
 
 }  // namespace server

@@ -116,7 +116,7 @@ Json ReadInput(Fields* fields, Json* echoed) {
   try {
     CheckMessages(messages, "input");
   } catch (const dsv4::Error&) {
-    // Its places are those of messages, of which items have fewer or more.
+    // The error's place counts messages. The request's items are numbered differently.
     ApiError error = CurrentApiError();
     error.param = "input";
     throw error;

@@ -23,7 +23,7 @@ namespace server {
 
 struct SchedulerLimits {
   size_t requests = 0;  // that may run and wait
-  // The engine is suspended when nobody has asked for so long. 0: never.
+  // The engine is suspended after so long without a request. 0: never.
   std::chrono::seconds suspend_after{0};
 };
 
@@ -62,7 +62,7 @@ class Scheduler {
  private:
   struct Running {
     Generation* generation;
-    bool parked;     // the cache was full: it goes on when another one has left
+    bool parked;     // the cache was full: continues when another request has ended
     bool abandoned;  // its request has gone
     bool started;    // has a token
     std::chrono::steady_clock::time_point last_token;

@@ -22,7 +22,7 @@ constexpr size_t kMostBodyBytes = 10 << 20;
 constexpr double kHealthySeconds = 10;
 constexpr char kJsonType[] = "application/json";
 constexpr char kMessages[] = "/v1/messages";
-constexpr int kClientGoneStatus = 499;  // nginx's; nobody reads it
+constexpr int kClientGoneStatus = 499;  // nginx's code; the client is gone and cannot read it
 
 using Response = httplib::Response;
 

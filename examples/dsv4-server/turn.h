@@ -58,7 +58,7 @@ class Turn {
   std::vector<int32_t> tokens_;
   int64_t reasoning_tokens_ = 0;
   dsv4_finish finish_ = DSV4_FINISH_NONE;
-  bool reasons_;  // the reasoning goes on
+  bool reasons_;  // the reasoning has not ended
 };
 
 }  // namespace server

@@ -89,7 +89,7 @@ class AllowedTokens {
   Span<uint32_t> words_;
 };
 
-// Restricts the token that follows `tokens`, the first `prompt_tokens` of which are the prompt. The
+// Restricts the token that follows `tokens`. The first `prompt_tokens` of them are the prompt. The
 // mask must depend on the arguments only. Returning false cancels the step, which also rethrows
 // exceptions. Must not use the session.
 using TokenMask =

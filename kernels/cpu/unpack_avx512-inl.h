@@ -84,8 +84,8 @@ struct Fp8Unpacker {
 
 inline int Fold(const uint8_t* scale, int64_t i) { return scale == nullptr ? 0 : scale[i] - 127; }
 
-// bf16 bits of the 16 e2m1 values, twice: vpermw reads five index bits, the highest of which
-// belongs to the neighbouring code.
+// bf16 bits of the 16 e2m1 values, twice: vpermw reads five index bits, and the highest belongs to
+// the neighbouring code.
 alignas(64) constexpr uint16_t kE2M1[32] = {
     0x0000, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0, 0x8000, 0xbf00, 0xbf80,
     0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0, 0x0000, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040,

@@ -522,9 +522,9 @@ constexpr bool SplitFits(int64_t k) {
 
 // Computes the K slice products of a sequence of tiles of each of kMatrices weights with `count`
 // activation rows, plan.rows() rows a pass. All threads of a block call it.
-// - A warp goes through `steps` tiles, of which the first `live_steps` exist for it, from
-//   `cursor_of(step, matrix)`, and through K slices [first, end) of each tile. kHeld K slices are
-//   in registers or being loaded at any time, across the ends of tiles.
+// - A warp goes through `steps` tiles from `cursor_of(step, matrix)`; only the first `live_steps`
+//   exist for it. It goes through K slices [first, end) of each tile. kHeld K slices are in
+//   registers or being loaded at any time, across the ends of tiles.
 // - kManyCols: plan.cols may be above 1.
 // - `row_of(row)` returns the memory of activation row `row`; the scales of a quantised row follow
 //   `scale_bytes` behind.

@@ -112,8 +112,8 @@ __global__ void __launch_bounds__(kMaxSplitWarps * 32, 1)
 
 // The items of a launch: kTiles tiles by kRows rows. They are ordered in bands of kBand blocks of
 // tiles, so that items that run at the same time share weights and rows in L2.
-// kRun_ >= 0: see Gemm. kRun_ < 0: an item has only a run of -kRun_ K slices, of which K is a
-// multiple, and the f32 sums of each run are stored apart.
+// kRun_ >= 0: see Gemm. kRun_ < 0: an item has only a run of -kRun_ K slices, and the f32 sums of
+// each run are stored apart. K is a multiple of a run.
 template <class Shape, int kRun_>
 struct LinearWork {
   static constexpr int kRun = std::max(kRun_, 0);

@@ -4,7 +4,7 @@
 //
 // Every thread of such a kernel waits for its predecessors before it reads the output of other
 // kernels and before it writes. It must not read such output through restrict pointers or __ldg:
-// the compiler may move those loads ahead of the wait. The kernel lets its successor start
+// the compiler may move those loads before the wait. The kernel lets its successor start
 // - behind the wait (BeginAfterPredecessors), if it streams weights or fills the device;
 // - at once (LetSuccessorStart first), if it leaves most of the device idle: the next kernel that
 //   streams weights then loads its first ones while several kernels before it run

@@ -329,8 +329,8 @@ inline dim3 MixGrid(const LaunchContext& context, int64_t dim, int rows) {
               static_cast<unsigned>(std::clamp((rows + kMixRows - 1) / kMixRows, 1, most)));
 }
 
-// Shared memory of a block that completes a row: its streams, of which x replaces the first, and
-// the sums of its chunks.
+// Shared memory of a block that completes a row: its streams and the sums of its chunks. x replaces
+// the first stream.
 constexpr int64_t RowSharedBytes(int64_t dim, int outputs) {
   return kStreamCount * dim * kActBytes + MixRowBytes(kStreamCount * dim, outputs);
 }

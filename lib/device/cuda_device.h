@@ -86,7 +86,8 @@ class CudaDevice final : public Device {
                            void* done);
   // The status of a call's result, remembered when it is an error.
   absl::Status CheckCall(int result, absl::string_view what);
-  // The same of a call that `what`s, as in "making", a graph; OutOfDeviceMemory for want of it.
+  // The same for a call on a graph; `what` is its verb, as in "making". OutOfDeviceMemory if memory
+  // ran out.
   absl::Status CheckGraph(int result, absl::string_view what);
 
   const int32_t index_;

@@ -14,7 +14,7 @@ namespace dsv4 {
 enum DeviceFeature : uint32_t {
   kAsyncCopy = 1u << 0,        // cp.async
   kFp8Conversion = 1u << 1,    // between e4m3 and f16
-  kDependentLaunch = 1u << 2,  // a kernel may begin before the one ahead of it ends
+  kDependentLaunch = 1u << 2,  // a kernel may begin before its predecessor ends
   kBlockScaledMma = 1u << 3,   // mma.sync with scales for runs of K
 };
 

@@ -39,7 +39,7 @@ class Group final : public ExchangeWays {
       : meeting(ranks, limit), nccl(nccl), silent(silent) {}
 
   std::string Describe() const override {
-    if (silent) return "none of which is made";
+    if (silent) return "left out";
     if (nccl == nullptr) return "by kernels";
     const std::string by_nccl = absl::StrCat("by NCCL ", nccl->version());
     if (!direct) return by_nccl;

@@ -197,7 +197,7 @@ absl::Status ProcessGroup::CompareRecords(Nccl::Comm comm, absl::string_view rec
   for (int rank = 1; rank < place_.ranks && difference.ok(); ++rank) {
     difference = Difference(rank, record_of(rank), record_of(0));
   }
-  // Nobody leaves before all have read the records.
+  // No process leaves before all have read the records.
   if (!difference.ok()) gather(kLeaveLimit).IgnoreError();
   return difference;
 }
@@ -426,7 +426,7 @@ absl::Status ProcessGroup::SendAll(absl::Span<const std::byte> message, bool clo
     DSV4_RETURN_IF_ERROR(Broadcast(bytes));
     begin += bytes;
   }
-  // Before, nobody waits for messages that may be empty.
+  // Until then no follower waits for messages that may be empty.
   if (opened_) sent_.store(Clock::now().time_since_epoch().count());
   return absl::OkStatus();
 }

@@ -85,7 +85,7 @@ class ProcessGroup final : public Communicator {
 
   // The leader. Whoever sends, and makes the exchanges that follow from it, holds the mutex.
   Mutex* sending() ABSL_LOCK_RETURNED(sending_) { return &sending_; }
-  // Ahead of the next message. Any thread.
+  // Sent before the next message. Any thread.
   void AddBefore(absl::Span<const std::byte> message);
   absl::Status Send(absl::Span<const std::byte> message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(sending_);
 

@@ -80,9 +80,10 @@ class Reader final : private PatternReader {
 
   absl::Status Definition() {
     const absl::string_view name = Name();
-    if (name.empty()) return Bad("the name of a rule is expected");
+    if (name.empty()) return Bad("expected a rule name");
     Skip();
-    if (!Take("::=")) return Bad("\"::=\" is expected");
+    if (!Take("::="))
+      return Bad(absl::StrCat("expected \"::=\" after the rule name ", Quoted(name)));
     if (RuleOf(name)->defined) {
       return Bad(absl::StrCat("the rule ", Quoted(name), " is defined twice"));
     }
@@ -139,10 +140,11 @@ class Reader final : private PatternReader {
   absl::StatusOr<Expr> Atom() {
     if (Take("(")) {
       if (++depth_ > kMaxGroupDepth)
-        return Bad(absl::StrCat("groups are nested deeper than ", kMaxGroupDepth));
+        return Bad(
+            absl::StrCat("groups are nested too deeply; at most ", kMaxGroupDepth, " levels"));
       DSV4_ASSIGN_OR_RETURN(const Expr e, Choice());
       --depth_;
-      if (!Take(")")) return Bad("\")\" is missing");
+      if (!Take(")")) return Bad("missing \")\"");
       return e;
     }
     if (Take("[")) return Class();
@@ -161,7 +163,7 @@ class Reader final : private PatternReader {
       DSV4_ASSIGN_OR_RETURN(const uint32_t c, Character());
       parts.push_back(CharOf(pool_, {{c, c}}, Encoding::kUtf8));
     }
-    if (rest_.empty()) return Bad("a string literal is not closed");
+    if (rest_.empty()) return Bad("unterminated string literal");
     rest_.remove_prefix(1);
     return pool_->Concat(parts);
   }
@@ -170,14 +172,14 @@ class Reader final : private PatternReader {
     const bool negated = Take("^");
     std::vector<std::pair<uint32_t, uint32_t>> ranges;
     while (!Take("]")) {
-      if (rest_.empty()) return Bad("a character class is not closed");
+      if (rest_.empty()) return Bad("unterminated character class");
       DSV4_ASSIGN_OR_RETURN(const uint32_t low, Character());
       uint32_t high = low;
       if (At("-") && !At("-]")) {
         Take("-");
-        if (rest_.empty()) return Bad("a character class is not closed");
+        if (rest_.empty()) return Bad("unterminated character class");
         DSV4_ASSIGN_OR_RETURN(high, Character());
-        if (low > high) return Bad("a range is out of order");
+        if (low > high) return Bad("the first character of a range is above its last");
       }
       ranges.push_back({low, high});
     }
@@ -188,7 +190,7 @@ class Reader final : private PatternReader {
   // REQUIRES: there is one.
   absl::StatusOr<uint32_t> Character() {
     if (!Take("\\")) return TakeCodePoint(&rest_);
-    if (rest_.empty()) return Bad("a backslash without a character");
+    if (rest_.empty()) return Bad("expected a character after the backslash");
     const char c = rest_[0];
     rest_.remove_prefix(1);
     size_t digits = 0;
@@ -221,7 +223,7 @@ class Reader final : private PatternReader {
     }
     DSV4_ASSIGN_OR_RETURN(const uint32_t value, Hex(digits));
     return value <= kMaxCodePoint ? absl::StatusOr<uint32_t>(value)
-                                  : Bad("an escape is not a Unicode code point");
+                                  : Bad("the escape is above U+10FFFF");
   }
 
   ExpressionPool* pool_;

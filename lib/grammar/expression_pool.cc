@@ -390,13 +390,14 @@ absl::Status ExpressionPool::Measure() {
 }
 
 absl::Status ExpressionPool::VisitLeft(Expr e, std::vector<uint8_t>* colors, int depth) {
-  if (depth > kMaxStaticDepth) return Unsupported("the grammar is nested too deeply");
+  if (depth > kMaxStaticDepth) {
+    return Unsupported("the grammar is nested too deeply; at most ", kMaxStaticDepth, " levels");
+  }
   const Node node = nodes_[e];
   if ((*colors)[e] == 2) return absl::OkStatus();
   if ((*colors)[e] == 1) {
-    return node.kind == Kind::kRule
-               ? InvalidArgument(rules_[node.a].name, " begins with itself (left recursion)")
-               : absl::OkStatus();
+    return node.kind == Kind::kRule ? InvalidArgument(rules_[node.a].name, " is left-recursive")
+                                    : absl::OkStatus();
   }
   (*colors)[e] = 1;
   switch (node.kind) {
@@ -512,9 +513,7 @@ absl::Status ExpressionPool::Compile(Expr root) {
       const bool alive = Search(e, &decided);
       if (exhausted_) return too_large;
       if (!decided) {
-        return Unsupported(
-            "the grammar has an intersection for which it cannot be decided whether any text "
-            "matches");
+        return Unsupported("the search for a text that matches an intersection takes too long");
       }
       if (alive) continue;
       dead_[e] = 1;
@@ -529,7 +528,7 @@ absl::Status ExpressionPool::Compile(Expr root) {
   const bool alive = Alive(root);
   if (exhausted_) return too_large;
   Truncate(nodes, lists, seen);
-  return alive ? absl::OkStatus() : InvalidArgument("nothing matches");
+  return alive ? absl::OkStatus() : InvalidArgument("no text matches");
 }
 
 }  // namespace dsv4::grammar

@@ -138,10 +138,11 @@ absl::StatusOr<Expr> Numbers::MultipleOf(const Decimal& divisor) {
   for (const char digit : divisor.integer + divisor.fraction) {
     modulus = modulus * 10 + (digit - '0');
     if (modulus * (places + 2) > kMaxMultipleStates) {
-      return Unsupported("the divisor needs more than ", kMaxMultipleStates, " states");
+      return Unsupported("its digits without the point, times (decimal places + 2), exceed ",
+                         kMaxMultipleStates);
     }
   }
-  if (modulus == 0) return InvalidArgument("the divisor is 0");
+  if (modulus == 0) return InvalidArgument("0 is not allowed");
   // state(place, remainder): place 0 is before the point, place p + 1 has p digits after it.
   std::vector<Expr> states(static_cast<size_t>(modulus * (places + 2)));
   for (Expr& state : states) state = pool_->DeclareRule("multipleOf");
@@ -158,7 +159,7 @@ absl::StatusOr<Expr> Numbers::MultipleOf(const Decimal& divisor) {
       if (place == places + 1) {
         if (divides) parts.push_back(zeros_);
       } else {
-        // The point wants a digit; that there is one, the form of a number says.
+        // A digit must follow the point. The language of numbers makes sure of that.
         if (divides) parts.push_back(kEmpty);
         if (place == 0) parts.push_back(pool_->Concat(point_, state(1, remainder)));
         for (int digit = 0; digit <= 9; ++digit) {
@@ -202,7 +203,8 @@ absl::StatusOr<Decimal> Decimal::FromJson(absl::string_view text) {
   if (digits.empty()) return Decimal{};
   const int64_t count = static_cast<int64_t>(digits.size());
   if (scale > kMaxDigits || count - scale > kMaxDigits) {
-    return Unsupported("a number has more than ", kMaxDigits, " digits before or after the point");
+    return Unsupported("more than ", kMaxDigits,
+                       " digits before or after the point are not supported");
   }
   if (scale <= 0) {
     value.fraction = std::string(static_cast<size_t>(-scale), '0') + digits;

@@ -424,8 +424,8 @@ absl::StatusOr<Expr> SchemaCompiler::Value(const JsonValue& schema, const std::s
   }
   if (const auto truth = schema.AsBool()) return *truth ? Everything(view) : kFail;
   if (schema.AsObject() == nullptr) {
-    return InvalidArgument(Place(pointer), ": a schema is ", schema.KindName(),
-                           "; expected an object or a boolean");
+    return InvalidArgument(Place(pointer), ": ", schema.KindName(),
+                           " is no schema; expected an object or a boolean");
   }
   if (depth_ == kMaxDepth) return Later(schema, pointer, view);
   ++depth_;

@@ -105,9 +105,10 @@ class SchemaCompiler {
                                  absl::string_view keyword, uint32_t otherwise) const;
   // All values, as `view` has them.
   Expr Everything(View view);
-  // Those in whose texts no number has an exponent and no key that the schema names is repeated.
-  // Languages of schemas lack some such texts, which their complements must not take for values of
-  // another kind: complements are made within the plain texts, of which they are exact.
+  // The texts of `view` in which no number has an exponent and no key that the schema names is
+  // repeated. Languages of schemas may lack other texts of valid values, and a complement must not
+  // accept those as values of another kind. So complements are taken within the plain texts, where
+  // the languages are exact.
   Expr Plain(View view);
   void FindNames(const JsonValue& schema);
   void FindAnchors(const JsonValue& value);

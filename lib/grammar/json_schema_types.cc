@@ -265,7 +265,7 @@ struct SchemaCompiler::KeyRules {
   }
 };
 
-// Those of `texts` of which a part matches.
+// The texts that have a match of `pattern` anywhere.
 absl::StatusOr<StringSet> SchemaCompiler::Matching(absl::string_view pattern,
                                                    const std::vector<std::string>& texts) {
   ExpressionPool pool;
@@ -280,7 +280,8 @@ absl::StatusOr<StringSet> SchemaCompiler::Matching(absl::string_view pattern,
     if (pool.Accepts(state)) matching.insert(texts[i]);
   }
   pool_->Spend(pool_->work_left() - pool.work_left());
-  if (pool.exhausted()) return Unsupported("matching it with the property names takes too long");
+  if (pool.exhausted())
+    return Unsupported("matching the pattern and the property names takes too long");
   return matching;  // none, if nothing matches the pattern at all
 }
 
@@ -386,7 +387,7 @@ absl::StatusOr<Expr> SchemaCompiler::Object(const JsonValue& schema, const std::
   // Keys of others may repeat, and then the object has fewer members than were counted.
   if (spec.min_members > 1 && !spec.others.empty()) {
     return Refused(pointer, "minProperties",
-                   "more than 1 is supported where additionalProperties is false only");
+                   "more than 1 is supported only if additionalProperties is false");
   }
   return pool_->Concat(pool_->Literal("{"), pool_->Object(std::move(spec)));
 }

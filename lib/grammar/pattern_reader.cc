@@ -29,7 +29,7 @@ bool PatternReader::Take(absl::string_view text) {
 absl::Status PatternReader::Number(uint32_t* number) {
   constexpr uint32_t kMaxRepetitions = 100000;
   const auto at_digit = [&] { return !rest_.empty() && absl::ascii_isdigit(rest_[0]); };
-  if (!at_digit()) return Bad("a number is expected");
+  if (!at_digit()) return Bad("expected a number");
   for (*number = 0; at_digit(); rest_.remove_prefix(1)) {
     *number = *number * 10 + static_cast<uint32_t>(rest_[0] - '0');
     if (*number > kMaxRepetitions) {
@@ -46,15 +46,16 @@ absl::Status PatternReader::Repetitions(uint32_t* min, uint32_t* max) {
     *max = kUnbounded;
     if (!At("}")) DSV4_RETURN_IF_ERROR(Number(max));
   }
-  if (!Take("}")) return Bad("\"}\" is expected");
-  return *min <= *max ? absl::OkStatus() : Bad("a repetition's minimum is above its maximum");
+  if (!Take("}")) return Bad("expected \"}\"");
+  if (*min <= *max) return absl::OkStatus();
+  return Bad(absl::StrCat("the minimum of {", *min, ",", *max, "} is above its maximum"));
 }
 
 absl::StatusOr<uint32_t> PatternReader::Hex(size_t digits) {
   const std::optional<uint32_t> value = HexNumber(rest_.substr(0, digits));
   if (!value || rest_.size() < digits) {
-    return Bad(digits == 1 ? "a hexadecimal digit is expected"
-                           : absl::StrCat(digits, " hexadecimal digits are expected"));
+    return Bad(digits == 1 ? "expected a hexadecimal digit"
+                           : absl::StrCat("expected ", digits, " hexadecimal digits"));
   }
   rest_.remove_prefix(digits);
   return *value;

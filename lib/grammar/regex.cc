@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
+#include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
 #include "lib/grammar/pattern_reader.h"
 
@@ -51,7 +52,7 @@ class Reader final : private PatternReader {
 
  private:
   std::string Located(absl::string_view what) const override {
-    return absl::StrCat(what, " at byte ", Place() + 1, " of the pattern");
+    return absl::StrCat("byte ", Place() + 1, " of the pattern: ", what);
   }
 
   absl::StatusOr<Ast> Choice() {
@@ -88,15 +89,22 @@ class Reader final : private PatternReader {
       return atom;
     }
     Take("?");
-    if (At("*") || At("+") || At("?") || At("{")) return Bad("nothing to repeat");
+    DSV4_RETURN_IF_ERROR(NoQuantifier());
     Ast repeat{.kind = Ast::Kind::kRepeat, .min = min, .max = max};
     repeat.parts.push_back(std::move(atom));
     return repeat;
   }
 
+  absl::Status NoQuantifier() const {
+    if (!At("*") && !At("+") && !At("?") && !At("{")) return absl::OkStatus();
+    return Bad(absl::StrCat(Quoted(rest_.substr(0, 1)), " has nothing to repeat"));
+  }
+
   absl::StatusOr<Ast> Atom() {
-    if (At("*") || At("+") || At("?") || At("{")) return Bad("nothing to repeat");
-    if (At("}") || At("]")) return Bad("unmatched bracket");
+    DSV4_RETURN_IF_ERROR(NoQuantifier());
+    if (At("}") || At("]")) {
+      return Bad(absl::StrCat("unmatched ", Quoted(rest_.substr(0, 1))));
+    }
     if (At("(")) return Group();
     Ast atom{.kind = Ast::Kind::kChar};
     if (Take(".")) {
@@ -125,16 +133,16 @@ class Reader final : private PatternReader {
       };
       if (end == absl::string_view::npos || end == 0 ||
           !std::all_of(rest_.begin(), rest_.begin() + end, is_of_name)) {
-        return Bad("a group's name is expected");
+        return Bad("expected a group name of letters, digits, \"_\" and \"$\", and \">\"");
       }
       rest_.remove_prefix(end + 1);
     } else if (!Take("(?:")) {
       Take("(");
-      if (At("?")) return Bad("an unknown kind of group");
+      if (At("?")) return Bad("expected \"(\", \"(?:\" or \"(?<name>\"");
     }
     DSV4_ASSIGN_OR_RETURN(Ast ast, Choice());
     --depth_;
-    if (!Take(")")) return Bad("\")\" is missing");
+    if (!Take(")")) return Bad("missing \")\"");
     return ast;
   }
 
@@ -144,14 +152,14 @@ class Reader final : private PatternReader {
       do {
         DSV4_ASSIGN_OR_RETURN(const uint32_t digit, Hex(1));
         value = value * 16 + digit;
-        if (value > kMaxCodePoint) return Bad("an escape above U+10FFFF");
+        if (value > kMaxCodePoint) return Bad("the escape is above U+10FFFF");
       } while (!Take("}"));
       return value;
     }
     DSV4_ASSIGN_OR_RETURN(value, Hex(4));
     if (value >= 0xD800 && value < 0xDC00 && Take("\\u")) {
       DSV4_ASSIGN_OR_RETURN(const uint32_t low, Hex(4));
-      if (low < 0xDC00 || low > 0xDFFF) return Bad("a surrogate without its other half");
+      if (low < 0xDC00 || low > 0xDFFF) return Bad("expected a low surrogate, DC00 to DFFF");
       value = 0x10000 + (value - 0xD800) * 1024 + (low - 0xDC00);
     }
     return value;
@@ -161,7 +169,7 @@ class Reader final : private PatternReader {
 
   // After the backslash.
   absl::Status Escape(bool in_class, CharSet* set) {
-    if (rest_.empty()) return Bad("a backslash without a character");
+    if (rest_.empty()) return Bad("expected a character after the backslash");
     const char c = rest_[0];
     const auto take_set = [&](const CharSet& chars) {
       rest_.remove_prefix(1);
@@ -201,11 +209,11 @@ class Reader final : private PatternReader {
       case 'P':
         return Refused("\\p is");
       case 'k':
-        return Refused("a back reference is");
+        return Refused("back references are");
       case 'c': {
         rest_.remove_prefix(1);
         const int letter = rest_.empty() ? 0 : rest_[0] | 32;
-        if (letter < 'a' || letter > 'z') return Bad("a letter is expected");
+        if (letter < 'a' || letter > 'z') return Bad("expected a letter after \\c");
         return take_char(static_cast<uint32_t>(letter - 'a' + 1));
       }
       case 'x':
@@ -217,19 +225,21 @@ class Reader final : private PatternReader {
       }
       case '0':
         if (rest_.size() == 1 || rest_[1] < '0' || rest_[1] > '9') return take_char(0);
-        return Bad("an octal escape is not allowed");
+        return Bad("octal escapes are not allowed");
       default:
         break;
     }
-    if (c >= '1' && c <= '9') return Refused("a back reference is");
+    if (c >= '1' && c <= '9') return Refused("back references are");
     const int letter = c | 32;
-    if ((letter >= 'a' && letter <= 'z') || c == '_') return Bad("an unknown escape");
+    if ((letter >= 'a' && letter <= 'z') || c == '_') {
+      return Bad(absl::StrCat("unknown escape \\", rest_.substr(0, 1)));
+    }
     *set = One(TakeCodePoint(&rest_));
     return absl::OkStatus();
   }
 
   absl::Status ClassItem(CharSet* set) {
-    if (rest_.empty()) return Bad("\"]\" is missing");
+    if (rest_.empty()) return Bad("missing \"]\"");
     if (Take("\\")) {
       return Escape(true, set);
     }
@@ -253,9 +263,9 @@ class Reader final : private PatternReader {
       Take("-");
       CharSet high;
       DSV4_RETURN_IF_ERROR(ClassItem(&high));
-      if (!is_char(low) || !is_char(high)) return Bad("a range with a class as its end ends");
+      if (!is_char(low) || !is_char(high)) return Bad("both ends of a range must be characters");
       if (low.ranges()[0].first > high.ranges()[0].first) {
-        return Bad("a range whose ends are out of order ends");
+        return Bad("the first character of a range is above its last");
       }
       ranges.push_back({low.ranges()[0].first, high.ranges()[0].first});
     }
@@ -292,13 +302,13 @@ class Builder {
       case Ast::Kind::kStart:
       case Ast::Kind::kEnd: {
         const bool at_edge = (ast.kind == Ast::Kind::kStart ? start : end) != Edge::kNone;
-        if (!at_edge) return Unsupported("an anchor inside the pattern is not supported");
+        if (!at_edge) return Unsupported("^ and $ inside the pattern are not supported");
         // The other edge may be this one's, too: an anchor alone.
         const Edge other = ast.kind == Ast::Kind::kStart ? end : start;
         return other == Edge::kOpen ? any_text_ : kEmpty;
       }
       case Ast::Kind::kRepeat:
-        if (ast.HasAnchor()) return Unsupported("a repeated anchor is not supported");
+        if (ast.HasAnchor()) return Unsupported("repeated ^ and $ are not supported");
         break;
       case Ast::Kind::kChar:
         break;

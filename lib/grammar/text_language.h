@@ -36,7 +36,7 @@ class CharSet {
 enum class Encoding {
   kUtf8,
   kJson,          // between the quotes of a JSON string, with every escape
-  kJsonInMarkup,  // the same, but that U+FF5C, of which markers are made, comes as an escape
+  kJsonInMarkup,  // the same, except that U+FF5C, which markers contain, must be an escape
 };
 
 // One character of `set`.

@@ -71,7 +71,7 @@ class DirectReader {
 
   std::vector<File> files_;
   std::unique_ptr<Ring> ring_;
-  std::vector<Rest> rests_;    // of the pieces at hand
+  std::vector<Rest> rests_;    // of the current pieces
   std::vector<size_t> ready_;  // those that the ring is to have next, the first last
 };
 

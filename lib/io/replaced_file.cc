@@ -61,7 +61,7 @@ absl::StatusOr<ReplacedFile> ReplacedFile::Create(const std::string& path, int64
   file.fd_ = mkostemps(temporary.data(), kSuffixTail, O_CLOEXEC);
   if (file.fd_ < 0) {
     if (errno == ENOENT || errno == ENOTDIR) return NotFound(path, ": its folder does not exist");
-    return SystemError(path, "create a file beside it", errno);
+    return SystemError(path, "create a file in its folder", errno);
   }
   file.temporary_ = std::move(temporary);
   // Taking the space now turns a full disk into an error; a mapped file would raise SIGBUS.

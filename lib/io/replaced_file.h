@@ -27,7 +27,7 @@ class ReplacedFile {
   // The content, mapped; zeros at first.
   absl::Span<uint8_t> bytes() { return {data_, static_cast<size_t>(size_)}; }
 
-  // Writes the bytes [begin, end) of the content to the disk ahead of Commit, for progress to be
+  // Writes the bytes [begin, end) of the content to the disk before Commit, for progress to be
   // told. `begin` is a multiple of the page size.
   absl::Status Flush(int64_t begin, int64_t end);
 

@@ -160,7 +160,7 @@ class KvSequence {
   void AddPoint(int64_t position, int32_t state, bool turn_end)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   void AddPointsOfNodes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(
-      cache_->mutex());  // where its nodes have snapshots that a restore point wants
+      cache_->mutex());  // where its nodes have snapshots that a restore point needs
   void DropUnwantedPoints() ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   bool Wanted(const RestorePoint& point) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   void HoldPoint(const RestorePoint& point) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());

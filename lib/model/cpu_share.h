@@ -104,7 +104,7 @@ class CpuShare {
   const Parts parts_;
   const int64_t row_bytes_;  // of a quantised row
   Buffer workspace_, staged_, inputs_, outputs_;
-  // Of the block at hand.
+  // Of the current block.
   ExpertFfnParams ffn_{};
   int32_t block_ = 0;
   const int32_t* chosen_ = nullptr;  // [rows K] in staged_

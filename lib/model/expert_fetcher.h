@@ -118,7 +118,7 @@ class ExpertFetcher {
     bool in_stage;
   };
 
-  // Where the experts of the block at hand are.
+  // Where the experts of the current block are.
   bool Look(int32_t block);
   // Reads [begin, end) of missing_, experts of the current block, and packs them into slots.
   absl::Status Bring(size_t begin, size_t end);

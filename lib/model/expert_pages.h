@@ -56,7 +56,7 @@ class ExpertPages {
   const bool locks_;
   ExpertUse* const use_;
   std::vector<std::vector<Range>> ranges_;  // of experts beyond the budget
-  std::vector<bool> chosen_;                // of the block at hand
+  std::vector<bool> chosen_;                // of the current block
   int64_t locked_bytes_ = 0;
   std::atomic<int64_t> host_reads_{0}, disk_reads_{0}, disk_bytes_{0};
 };

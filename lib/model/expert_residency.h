@@ -120,8 +120,8 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
 // allows. `expert_bytes`: stored bytes of the largest expert.
 ResidencyPlan PlanMappedExperts(int64_t host_bytes, int64_t blocks, int64_t experts,
                                 int64_t expert_bytes);
-// The budget for mapped experts on a machine with `available` bytes of free memory, of which all
-// other weights take `other_bytes`.
+// The budget for mapped experts on a machine with `available` bytes of free memory. All other
+// weights take `other_bytes` of it.
 int64_t MappedExpertRoom(int64_t available, int64_t other_bytes);
 
 // OutOfHostMemory, naming the option that helps, if `here` of the plan's ranks need more than

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The passes of a Model's drafter: one at a time, and chains of which each pass uses the tokens
-// that the one before it chose.
+// The passes of a Model's drafter: single passes, and chains of passes. Each pass of a chain uses
+// the tokens that the pass before it chose.
 #include <algorithm>
 
 #include "kernels/op/dense.h"

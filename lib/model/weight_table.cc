@@ -55,7 +55,7 @@ Bf16Weight RowsOf(const Bf16Weight& w, const Slice& rows) {
   return part;
 }
 
-// For tensors with one dimension, and those of which every rank has all rows.
+// For tensors with one dimension, and tensors that every rank has whole.
 template <class T>
 const T* RowsOf(const T* w, const Slice& rows) {
   return w + rows.begin;

@@ -78,15 +78,15 @@ absl::Status WeightsLoader::ReadPart(const Pending& pending, int64_t begin, int6
   return absl::OkStatus();
 }
 
-// Reads those tensors of a weight that `wants` accepts. Reports bytes to `read`, which returns
-// false to cancel.
+// Reads the tensors of a weight that `accepts` returns true for. Reports bytes to `read`, which
+// returns false to cancel.
 absl::Status WeightsLoader::Read(const Bound& bound,
-                                 const std::function<bool(const Pending&)>& wants,
+                                 const std::function<bool(const Pending&)>& accepts,
                                  const std::function<bool(int64_t)>& read) {
   constexpr int64_t kPartBytes = int64_t{16} << 20;  // between two calls of progress
   for (size_t i = 0; i < bound.pending_count; ++i) {
     const Pending& pending = pending_[bound.first_pending + i];
-    const bool skips = !wants(pending);
+    const bool skips = !accepts(pending);
     for (int64_t begin = 0; begin < pending.entry->bytes; begin += kPartBytes) {
       const int64_t end = std::min(begin + kPartBytes, pending.entry->bytes);
       if (!skips) DSV4_RETURN_IF_ERROR(ReadPart(pending, begin, end));

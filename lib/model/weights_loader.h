@@ -88,7 +88,7 @@ class WeightsLoader {
   template <class T>
   absl::Status CheckExperts(const TensorEntry& entry, int64_t begin, int64_t end) const;
 
-  absl::Status Read(const Bound& bound, const std::function<bool(const Pending&)>& wants,
+  absl::Status Read(const Bound& bound, const std::function<bool(const Pending&)>& accepts,
                     const std::function<bool(int64_t)>& read);
   absl::Status Settle(const Bound& bound, FormatChanges* changes) const;
   // What of Settle an expert that stays on disk needs now: NVFP4 scales, which tell its format.

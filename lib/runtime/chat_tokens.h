@@ -39,10 +39,10 @@ class ChatTokens {
   // The turn of the sampled `ids`. Reasoning that they do not end is closed.
   SampledTurn TurnOf(std::vector<int32_t> ids, bool reasons) const;
 
-  // The prompt of `messages` as RenderChat gives it, except the turns of `sampled`, one for each
-  // message: an assistant's turn that was sampled keeps its tokens, or those of its content where
-  // its reasoning is dropped; nullopt, and a turn of which the dropped reasoning cannot be cut, is
-  // rendered from the message. Errors: those of RenderChat.
+  // The prompt of `messages` as RenderChat gives it, except the turns that were sampled. `sampled`
+  // has one entry for each message. A sampled turn keeps its tokens, or the tokens of its content
+  // where its reasoning is dropped. nullopt, and a turn whose dropped reasoning cannot be cut out,
+  // is rendered from the message. Errors: those of RenderChat.
   absl::StatusOr<std::vector<int32_t>> Render(absl::Span<const ChatMessage> messages,
                                               absl::Span<const std::optional<SampledTurn>> sampled,
                                               const ChatOptions& options) const;

@@ -30,14 +30,14 @@ class Drafter {
     return absl::OkStatus();
   }
   // Called once the step's tokens are chosen and nothing is committed. Fills the drafter's rows of
-  // these tokens, and gives drafts to the timelines that want some: a drafter that knows its
+  // these tokens, and gives drafts to the timelines that ask for some: a drafter that knows its
   // confidence gives as many as pay. *device_idle: the device has nothing left to do of the step.
   virtual absl::Status Draft(absl::Span<StepRequest* const> requests, ForEachRequest for_each,
                              DraftPace* pace, bool* device_idle) = 0;
 };
 
-// Whether all drafts that the timelines want can be chosen on the model's device, one after another
-// without the host.
+// Whether all drafts that the timelines ask for can be chosen on the model's device, one after
+// another without the host.
 bool ChoosesOnDevice(const ModelRanks& model, absl::Span<StepRequest* const> requests);
 
 // Each kind's, for Of.

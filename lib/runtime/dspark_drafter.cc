@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drafts by a DSpark drafter, whose context rows every forward pass fills: one pass over a block of
-// rows for each timeline that wants drafts, then token after token, each by the logits of its row
-// and what the token before it says of them.
+// rows for each timeline that asks for drafts, then token after token, each by the logits of its
+// row and what the token before it says of them.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -11,7 +11,7 @@
 
 #include "lib/base/status_macros.h"
 #include "lib/runtime/drafter.h"
-#include "lib/runtime/logit_wants.h"
+#include "lib/runtime/logit_requests.h"
 
 namespace dsv4 {
 namespace {
@@ -23,7 +23,7 @@ class DsparkDrafter final : public Drafter {
         context_(context),
         block_(static_cast<size_t>(config.block_size), static_cast<int32_t>(config.noise_token_id)),
         batch_(model->limits()),
-        wants_(model->limits()) {
+        logit_requests_(model->limits()) {
     const auto drafts = static_cast<size_t>(model->limits().logit_rows);
     rows_.reserve(drafts);
     previous_.reserve(drafts);
@@ -39,7 +39,7 @@ class DsparkDrafter final : public Drafter {
     const auto start = std::chrono::steady_clock::now();
     const bool at_once = ChoosesOnDevice(*model_, requests);
     batch_.Clear();
-    wants_.Clear();
+    logit_requests_.Clear();
     int32_t most = 0;
     for (StepRequest* request : requests) {
       request->drafting = false;
@@ -53,9 +53,9 @@ class DsparkDrafter final : public Drafter {
       request->drafts = pace->Begin(sessions);
       block_[0] = timeline.all_tokens()[static_cast<size_t>(begin)];
       request->draft_row = batch_.row_count();
-      request->logits_row = wants_.size();
+      request->logits_row = logit_requests_.size();
       batch_.AddBlock(timeline.kv(), block_, begin);
-      for (int32_t row = 0; row < wanted; ++row) wants_.Add(request->draft_row + row);
+      for (int32_t row = 0; row < wanted; ++row) logit_requests_.Add(request->draft_row + row);
       request->drafting = true;
       most = std::max(most, wanted);
     }
@@ -65,7 +65,8 @@ class DsparkDrafter final : public Drafter {
       DSV4_RETURN_IF_ERROR(DraftAtOnce(requests, most));
       *device_idle = true;
     } else {
-      DSV4_RETURN_IF_ERROR(model_->ForwardDraft(batch_.rows(), batch_.tokens(), {}, wants_.head()));
+      DSV4_RETURN_IF_ERROR(
+          model_->ForwardDraft(batch_.rows(), batch_.tokens(), {}, logit_requests_.head()));
     }
     LogitRows* const logits = &model_->logits();
     for (int32_t draft = 0; draft < most; ++draft) {
@@ -108,7 +109,7 @@ class DsparkDrafter final : public Drafter {
         questions_.back().row = row;
       }
     }
-    const DraftPass pass{batch_.rows(), batch_.tokens(), {}, wants_.head()};
+    const DraftPass pass{batch_.rows(), batch_.tokens(), {}, logit_requests_.head()};
     DSV4_RETURN_IF_ERROR(model_->ForwardDrafts({.passes = absl::MakeConstSpan(&pass, 1),
                                                 .following = {.drafts = most,
                                                               .sequences = sessions,
@@ -144,7 +145,7 @@ class DsparkDrafter final : public Drafter {
   const int64_t context_;       // tokens
   std::vector<int32_t> block_;  // the newest token, and noise
   StepBatch batch_;
-  LogitWants wants_;
+  LogitRequests logit_requests_;
   // Rows of the next drafts, the tokens before them, and what is asked about them.
   std::vector<int32_t> rows_, previous_;
   std::vector<LogitQuestion> questions_;

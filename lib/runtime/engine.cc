@@ -16,11 +16,11 @@
 namespace dsv4 {
 namespace {
 
-// Of a wait for another rank, which may have the work of a long prefill on a slow machine ahead of
-// it. Failures are noticed at once; this ends what nobody notices.
+// Of a wait for another rank, which may first have to finish a long prefill on a slow machine.
+// Failures are noticed at once; the limit ends waits whose cause goes unnoticed.
 constexpr std::chrono::minutes kExchangeLimit{10};
 
-// The same where the ranks are devices, each of which reads experts from disk.
+// The same where the ranks are devices that read experts from disk.
 constexpr std::chrono::seconds kReadingDeviceLimit{60};
 
 // Kernels of one image, so that ranks differ in nothing that they compute with.

@@ -114,7 +114,7 @@ class Engine {
   // Opens a rank of a group that another process leads, and does what that says until it closes.
   // Errors: Open's, and those of FollowLeader.
   static absl::Status Serve(const std::string& folder, const EngineOptions& options,
-                            absl::FunctionRef<bool(int64_t rows)> go_on);
+                            absl::FunctionRef<bool(int64_t rows)> keep_serving);
   // An engine on random weights for `config_json`, without a folder: see SyntheticCheckpoint.
   static absl::StatusOr<std::shared_ptr<Engine>> OpenRandom(absl::string_view config_json,
                                                             const EngineOptions& options);

@@ -126,7 +126,7 @@ absl::StatusOr<EnginePlan> Engine::Plan(const std::string& folder, const EngineO
 }
 
 absl::Status Engine::Serve(const std::string& folder, const EngineOptions& options,
-                           absl::FunctionRef<bool(int64_t rows)> go_on) {
+                           absl::FunctionRef<bool(int64_t rows)> keep_serving) {
   if (options.group.rank == 0) {
     return WithArgument(
         InvalidArgument(
@@ -136,7 +136,7 @@ absl::Status Engine::Serve(const std::string& folder, const EngineOptions& optio
   const bool gpu = options.prefer_gpu && GpusFit(options).ok();
   DSV4_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine,
                         OpenRanks(folder, gpu ? OnGpus(options) : options));
-  return FollowLeader(engine->group_, engine->model_.get(), engine->cache_.get(), go_on);
+  return FollowLeader(engine->group_, engine->model_.get(), engine->cache_.get(), keep_serving);
 }
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenRanks(const std::string& folder,

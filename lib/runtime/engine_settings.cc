@@ -21,8 +21,8 @@ constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
 constexpr int32_t kDefaultSessions = 4;
 constexpr int32_t kDefaultPrefillChunk = 256;  // tokens; past it the kernels gain nothing
 constexpr int32_t kMaxSessions = 4096;
-// With experts beyond a device's memory or with the CPU's, of which each step of a prompt reads
-// nearly all.
+// With experts outside a device's memory or computed by the CPU: each step of a prompt reads nearly
+// all of them.
 constexpr int64_t kBudgetedPrefillChunk = 4096;
 constexpr int32_t kMaxPrefillChunk = 65536;
 

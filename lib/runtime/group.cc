@@ -147,7 +147,7 @@ absl::StatusOr<std::optional<ExpertProfile>> ProfileOfLeader(
 }
 
 absl::Status FollowLeader(ProcessGroup* group, ModelRanks* model, KvCache* cache,
-                          absl::FunctionRef<bool(int64_t rows)> go_on) {
+                          absl::FunctionRef<bool(int64_t rows)> keep_serving) {
   Follower follower(model, cache);
   const absl::Status status = Contained([&]() -> absl::Status {
     for (;;) {
@@ -157,7 +157,8 @@ absl::Status FollowLeader(ProcessGroup* group, ModelRanks* model, KvCache* cache
       if (closed) return absl::OkStatus();
       DSV4_RETURN_IF_ERROR(model->Synchronize());
       DSV4_RETURN_IF_ERROR(follower.Do(message));
-      if (!go_on(follower.rows())) return Cancelled("the callback stopped serving the group");
+      if (!keep_serving(follower.rows()))
+        return Cancelled("the callback stopped serving the group");
     }
   });
   if (!status.ok()) group->Abort(status);

@@ -33,10 +33,10 @@ class TellWrites final : public KvWrites {
 absl::StatusOr<std::optional<ExpertProfile>> ProfileOfLeader(
     ProcessGroup* group, const std::optional<ExpertProfile>& own);
 
-// Does what the leader says until it closes. `go_on` is asked after every message, at least once a
-// second, with the rows that were computed so far; false ends it with Cancelled, and the leader
-// with DeviceLost. Errors: DeviceLost.
+// Does what the leader says until it closes. `keep_serving` is asked after every message, at least
+// once a second, with the rows that were computed so far; false ends it with Cancelled, and the
+// leader with DeviceLost. Errors: DeviceLost.
 absl::Status FollowLeader(ProcessGroup* group, ModelRanks* model, KvCache* cache,
-                          absl::FunctionRef<bool(int64_t rows)> go_on);
+                          absl::FunctionRef<bool(int64_t rows)> keep_serving);
 
 }  // namespace dsv4

@@ -17,13 +17,13 @@ namespace dsv4 {
 enum class OutputFormat {
   kBf16,
   kSum,       // bf16, of terms that are rounded themselves
-  kHead,      // bf16, of which the last 64 are rotated in pairs
+  kHead,      // bf16; the last 64 are rotated in pairs
   kCodes,     // act_quant 128
   kKvRow,     // act_quant 64 of the first 448; bf16 behind them, which is counted apart
   kFp8Row,    // e4m3 under kFp8RowScale
   kIndexRow,  // fp4_act_quant
   kF32,
-  kChoice,  // indices, of which a row is a set
+  kChoice,  // indices; a row is a set
 };
 
 struct LaunchTensor {

@@ -8,7 +8,7 @@
 
 #include "lib/base/status_macros.h"
 #include "lib/runtime/drafter.h"
-#include "lib/runtime/logit_wants.h"
+#include "lib/runtime/logit_requests.h"
 
 namespace dsv4 {
 namespace {
@@ -16,7 +16,7 @@ namespace {
 class MtpDrafter final : public Drafter {
  public:
   explicit MtpDrafter(ModelRanks* model)
-      : model_(model), batch_(model->limits()), wants_(model->limits()) {
+      : model_(model), batch_(model->limits()), logit_requests_(model->limits()) {
     const auto rows = static_cast<size_t>(model->limits().rows);
     stream_rows_.reserve(rows);
     stream_slots_.reserve(rows);
@@ -50,17 +50,17 @@ class MtpDrafter final : public Drafter {
       return DraftAtOnce(requests, for_each, most, device_idle);
     }
     for (int64_t draft = 0; !batch_.empty(); ++draft) {
-      wants_.Clear();
+      logit_requests_.Clear();
       for (StepRequest* request : requests) {
         if (!request->drafting) continue;
-        request->logits_row = wants_.size();
-        wants_.Add(request->draft_row, request->step->DraftQuestion());
+        request->logits_row = logit_requests_.size();
+        logit_requests_.Add(request->draft_row, request->step->DraftQuestion());
       }
       *device_idle = false;
       DSV4_RETURN_IF_ERROR(
-          model_->ForwardDraft(batch_.rows(), batch_.tokens(), sources_, wants_.head()));
-      if (wants_.empty()) break;
-      DSV4_RETURN_IF_ERROR(wants_.Fetch(model_, device_idle));
+          model_->ForwardDraft(batch_.rows(), batch_.tokens(), sources_, logit_requests_.head()));
+      if (logit_requests_.empty()) break;
+      DSV4_RETURN_IF_ERROR(logit_requests_.Fetch(model_, device_idle));
       LogitRows* const logits = &model_->logits();
       for_each([&](StepRequest& request) {
         if (!request.drafting) return;
@@ -82,11 +82,11 @@ class MtpDrafter final : public Drafter {
  private:
   // A pass whose rows continue with the tokens that the pass before it has chosen.
   struct LaterPass {
-    explicit LaterPass(const ModelRanks& model) : batch(model.limits()), wants(model.limits()) {
+    explicit LaterPass(const ModelRanks& model) : batch(model.limits()), logits(model.limits()) {
       sources.reserve(static_cast<size_t>(model.limits().sequences));
     }
     StepBatch batch;
-    LogitWants wants;
+    LogitRequests logits;
     std::vector<StreamSource> sources;
   };
 
@@ -105,10 +105,10 @@ class MtpDrafter final : public Drafter {
     const auto sessions = static_cast<int32_t>(
         std::count_if(requests.begin(), requests.end(),
                       [](const StepRequest* request) { return request->drafting; }));
-    wants_.Clear();
+    logit_requests_.Clear();
     for (LaterPass& pass : later_) {
       pass.batch.Clear();
-      pass.wants.Clear();
+      pass.logits.Clear();
       pass.sources.clear();
     }
     int32_t session = 0;
@@ -120,7 +120,7 @@ class MtpDrafter final : public Drafter {
         std::optional<LogitQuestion> question = request->step->LaterDraftQuestion(draft);
         question->list = list;
         if (draft == 0) {
-          wants_.Add(request->draft_row, question);
+          logit_requests_.Add(request->draft_row, question);
           continue;
         }
         LaterPass& pass = later_[static_cast<size_t>(draft - 1)];
@@ -129,15 +129,15 @@ class MtpDrafter final : public Drafter {
                           request->step->new_length() + draft);
         pass.sources.push_back(StreamSource::OfRow(request->draft_row));
         request->draft_row = pass.batch.row_count() - 1;
-        pass.wants.Add(request->draft_row, question);
+        pass.logits.Add(request->draft_row, question);
       }
       ++session;
     }
     passes_.clear();
-    passes_.push_back({batch_.rows(), batch_.tokens(), sources_, wants_.head()});
+    passes_.push_back({batch_.rows(), batch_.tokens(), sources_, logit_requests_.head()});
     for (int32_t draft = 1; draft < most; ++draft) {
       const LaterPass& pass = later_[static_cast<size_t>(draft - 1)];
-      passes_.push_back({pass.batch.rows(), pass.batch.tokens(), pass.sources, pass.wants.head()});
+      passes_.push_back({pass.batch.rows(), pass.batch.tokens(), pass.sources, pass.logits.head()});
     }
     *device_idle = false;
     DSV4_RETURN_IF_ERROR(model_->ForwardDrafts({.passes = passes_}));
@@ -182,7 +182,7 @@ class MtpDrafter final : public Drafter {
 
   ModelRanks* model_;
   StepBatch batch_;
-  LogitWants wants_;
+  LogitRequests logit_requests_;
   std::vector<int32_t> stream_rows_;   // whose streams are
   std::vector<int32_t> stream_slots_;  // and the slots that they go to
   std::vector<StreamSource> sources_;  // of the rows of the pass

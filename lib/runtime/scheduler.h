@@ -84,7 +84,7 @@ class Scheduler {
   mutable Mutex mutex_;
   std::vector<StepRequest*> waiting_ ABSL_GUARDED_BY(mutex_);  // in order of arrival
   StepCounts counts_ ABSL_GUARDED_BY(mutex_);
-  StepCall* leader_ ABSL_GUARDED_BY(mutex_) = nullptr;  // null: nobody leads
+  StepCall* leader_ ABSL_GUARDED_BY(mutex_) = nullptr;  // null: no call leads
   int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<StepRequest*> prompts_ ABSL_GUARDED_BY(mutex_);  // scratch of SharePrefill
   int32_t working_ ABSL_GUARDED_BY(mutex_) = 0;                // calls that do work for the leader

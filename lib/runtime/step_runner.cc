@@ -16,7 +16,7 @@ StepRunner::StepRunner(ModelRanks* model, std::unique_ptr<Drafter> drafter, int6
       drafter_(std::move(drafter)),
       vocab_(static_cast<size_t>(vocab)),
       batch_(model->limits()),
-      wants_(model->limits()),
+      logit_requests_(model->limits()),
       stop_([this] {
         (*between_layers_)();
         return std::any_of(requests_.begin(), requests_.end(), [](const StepRequest* request) {
@@ -87,7 +87,7 @@ absl::Status StepRunner::Forward() {
   for (;;) {
     RemoveCancelled();
     batch_.Clear();
-    wants_.Clear();
+    logit_requests_.Clear();
     for (StepRequest* request : requests_) request->step.reset();
     for (StepRequest* request : requests_) {
       if (!request->status.ok()) continue;
@@ -101,7 +101,7 @@ absl::Status StepRunner::Forward() {
     }
     if (batch_.empty()) return absl::OkStatus();
     const absl::Status status =
-        model_->Forward(batch_.rows(), batch_.tokens(), &stop_, wants_.head());
+        model_->Forward(batch_.rows(), batch_.tokens(), &stop_, logit_requests_.head());
     // Only stop_ makes it so: the step starts over without those that asked.
     if (absl::IsCancelled(status)) continue;
     if (status.ok()) RemoveCancelled();
@@ -110,8 +110,8 @@ absl::Status StepRunner::Forward() {
 }
 
 absl::Status StepRunner::Choose(ForEachRequest for_each) {
-  if (wants_.empty()) return absl::OkStatus();
-  DSV4_RETURN_IF_ERROR(wants_.Fetch(model_, &device_idle_));
+  if (logit_requests_.empty()) return absl::OkStatus();
+  DSV4_RETURN_IF_ERROR(logit_requests_.Fetch(model_, &device_idle_));
   LogitRows* const logits = &model_->logits();
   for_each([&](StepRequest& request) {
     if (!request.step || request.logits_row < 0) return;
@@ -129,10 +129,10 @@ void StepRunner::WantLogits(StepRequest* request) {
   const TimelineStep& step = *request->step;
   request->logits_row = -1;
   if (!request->choose && !step.WantsLogits()) return;
-  request->logits_row = wants_.size();
+  request->logits_row = logit_requests_.size();
   const int32_t first = step.first_row(), end = first + step.rows();
   for (int32_t row = request->choose ? first : end - 1; row < end; ++row) {
-    wants_.Add(row, request->choose ? step.Question(row - first) : std::nullopt);
+    logit_requests_.Add(row, request->choose ? step.Question(row - first) : std::nullopt);
   }
 }
 
@@ -145,10 +145,10 @@ absl::Status StepRunner::PromptLogProbs() {
     const int32_t end = first + step.prompt_log_prob_rows();
     for (int32_t row = first; row < end;) {
       const int32_t count = std::min(end - row, model_->limits().logit_rows);
-      wants_.Clear();
-      for (int32_t i = 0; i < count; ++i) wants_.Add(step.first_row() + row + i);
+      logit_requests_.Clear();
+      for (int32_t i = 0; i < count; ++i) logit_requests_.Add(step.first_row() + row + i);
       device_idle_ = false;
-      DSV4_ASSIGN_OR_RETURN(const float* logits, model_->Logits(wants_.rows()));
+      DSV4_ASSIGN_OR_RETURN(const float* logits, model_->Logits(logit_requests_.rows()));
       for (int32_t i = 0; i < count; ++i) {
         step.TakePromptLogProbs(row + i, RowOf(logits, i));
       }

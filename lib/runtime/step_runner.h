@@ -15,7 +15,7 @@
 #include "lib/model/model_ranks.h"
 #include "lib/runtime/draft_pace.h"
 #include "lib/runtime/drafter.h"
-#include "lib/runtime/logit_wants.h"
+#include "lib/runtime/logit_requests.h"
 #include "lib/runtime/step_batch.h"
 
 namespace dsv4 {
@@ -49,7 +49,7 @@ class StepRunner {
   const std::unique_ptr<Drafter> drafter_;
   const size_t vocab_;
   StepBatch batch_;
-  LogitWants wants_;
+  LogitRequests logit_requests_;
   DraftPace pace_;
   absl::Span<StepRequest* const> requests_;
   bool device_idle_ = false;  // the device has nothing left to do of the step

@@ -58,7 +58,7 @@ class TimelineStep {
   void TakePromptLogProbs(int32_t row, absl::Span<const float> logits);
 
   // For drafters, after Choose.
-  // How many drafts the timeline wants.
+  // How many drafts the timeline asks for.
   int32_t drafts_wanted() const { return drafts_wanted_; }
   // The timeline's length in tokens with cache rows, once the step is committed.
   int64_t new_length() const { return timeline_->kv_.length() + kept_rows_; }

@@ -135,13 +135,13 @@ class StreamingParser {
   bool ReadHeldValue(Sink sink);
   bool ReadAfterValue(Sink sink);
   bool ReadAfterCalls();
-  // The end of the name that begins at `element_`, of which the bytes up to `known` have no
-  // marker: kMaxNameBytes on, at a character's start; 0 when `known` is not beyond that.
+  // The end of the name that begins at `element_` and has no marker in its bytes up to `known`:
+  // kMaxNameBytes later, at a character's start; 0 if `known` is not beyond that.
   size_t NameLimit(size_t known) const;
 
   // Goes to the calls that begin at delivered_.
   bool EnterCalls(bool wrapped);
-  // Goes on behind calls without the marker that ends them.
+  // Continues behind calls without the marker that ends them.
   bool LeaveCalls();
 
   // Calls whose markup may turn out to be a quotation are read twice: on trial, where no event is
@@ -169,7 +169,7 @@ class StreamingParser {
   // Of the markup that is given up, the bracket that closes the marker before it is none: that
   // marker was acted upon.
   void SkipClosingBracket();
-  // Goes on at `position` in `state`. What lies before it is delivered unless kept.
+  // Continues at `position` in `state`. The text before it is delivered unless kept.
   bool Enter(State state, size_t position, bool keep = false);
 
   Options options_;

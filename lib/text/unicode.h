@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // UTF-8: where bytes stop being it, and how broken bytes and surrogates are shown. Also the code
-// points by which the Unicode data of the HF tokenizers library is ahead of PCRE2's.
+// points that the Unicode data of the HF tokenizers library has and PCRE2's lacks.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Cancelling a session from another thread: the call ends inside what it computes, and the session
- * goes on with the tokens of one that nobody cancelled.
+ * continues with the same tokens as a session that was not cancelled.
  */
 #define _POSIX_C_SOURCE 200809L /* nanosleep */
 
@@ -192,7 +192,7 @@ int main(void) {
   options.prefill_chunk_tokens = kPrompt;
   dsv4_engine* engine = open_engine(options);
 
-  /* What an undisturbed session gives, of which the others share no rows. */
+  /* The tokens of a session that is not cancelled. The other sessions share no rows of it. */
   dsv4_session_options apart = DSV4_SESSION_OPTIONS_INIT;
   dsv4_session* session = NULL;
   apart.cache_salt = 1;

@@ -144,7 +144,7 @@ static void test_roles(void) {
                 BOS USER "a" REPLACEMENT "b" ASSISTANT "</think>");
 }
 
-/* What clients send beside the published form. */
+/* Forms that clients send and the published code does not have. */
 static void test_lenient(void) {
   const char* const lost[] = {
       "[{\"role\":\"user\",\"content\":\"hi\",\"tools\":[{\"type\":\"function\",\"function\":"

@@ -81,7 +81,7 @@ TEST_CASE("a conversation on a terminal") {
   REQUIRE(talk.Quit() == 0);
 }
 
-TEST_CASE("memory is given back, and the conversation goes on") {
+TEST_CASE("memory is given back, and the conversation continues") {
   Talk talk({"--temp", "0"});
   REQUIRE(Contains(talk.Say("What is the capital of France?"), "France is Paris"));
   REQUIRE(Contains(talk.Say("/suspend"), "the next message loads it again"));
@@ -285,7 +285,7 @@ TEST_CASE("results of tools are typed") {
   REQUIRE(Contains(loaded.Say("{\"status\": \"ok\"}"), "The light in the hall is now off"));
 }
 
-TEST_CASE("a conversation goes on in another process") {
+TEST_CASE("a conversation continues in another process") {
   TemporaryFolder folder;
   const std::string kept = folder / "kept";
   {
@@ -335,8 +335,8 @@ TEST_CASE("a conversation goes on in another process") {
   REQUIRE(Contains(talk.Say("What is the capital of Russia?"), "Moscow"));
 }
 
-// The reasoning is dropped with the next question, from where on the rows are computed again.
-TEST_CASE("a conversation with reasoning goes on where its rows serve") {
+// The next question drops the reasoning; the rows behind it are computed again.
+TEST_CASE("a conversation with reasoning continues from the rows that can be reused") {
   TemporaryFolder folder;
   std::string live;
   {

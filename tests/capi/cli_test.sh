@@ -106,7 +106,7 @@ expect 'the answer of one device on two' cmp -s out paris
 run -p "$question" -v --no-stats </dev/null
 expect 'what the library logs' grep -q 'opened on backend' err
 printf '%s' "$question" | run -p ''
-expect 'a piped question beside an empty one' cmp -s out paris
+expect 'a piped question and an empty -p' cmp -s out paris
 run -p "$question" <&-
 expect 'an answer with stdin closed' cmp -s out paris
 
@@ -124,7 +124,7 @@ expect 'the reference backend' cmp -s out paris
 run -p "$question" -s 'You are a friendly assistant.' </dev/null
 expect 'a system message' grep -q Paris out
 
-# Questions and answers of gates.json. Reasoning is never on stdout, nor on a stderr that nobody reads.
+# Questions and answers of gates.json. Reasoning is never on stdout, nor on a stderr that is no terminal.
 run -p 'Calculate 91 + 49.' --think --no-stats </dev/null
 expect 'the answer after reasoning' grep -qx '91 + 49 = 140' out
 expect 'no reasoning' test ! -s err

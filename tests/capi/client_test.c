@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * usage: client_test MODEL_FOLDER NEW_FILE
- * A client that calls every function, and uses nothing but the public headers. capi/abi/freeze.sh
- * keeps a copy of it with the headers of each release: built with those it must run with every
- * later library of the same ABI. It tells results, not formats that may grow: no version, no sizes.
+ * A client that calls every function and uses nothing but the public headers. It checks results,
+ * and nothing that may grow within an ABI number (the version, sizes of structs): its binary runs
+ * with every later library of the same number.
  */
 #include <dsv4/dsv4.h>
 #include <stdio.h>

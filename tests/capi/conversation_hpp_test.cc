@@ -174,7 +174,7 @@ TEST_CASE("hpp: conversations in one pass, listed and edited") {
   CHECK_FALSE(TextOf(first).empty());
 }
 
-TEST_CASE("hpp: what a mask throws ends a turn's iteration, which then goes on") {
+TEST_CASE("hpp: an exception of a mask ends a turn's iteration; the next one continues") {
   const dsv4::Engine engine = OpenBundled();
   dsv4::Conversation chat(engine, {{DSV4_ROLE_USER, kQuestion}});
   chat.session().Prefill();

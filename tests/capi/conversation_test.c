@@ -296,7 +296,7 @@ static void test_ending_and_options(dsv4_engine* engine) {
   dsv4_session_close(session);
 }
 
-/* A saved session on messages goes on in another one with the same messages. */
+/* A saved session on messages continues in another one with the same messages. */
 static void test_saved(dsv4_engine* engine) {
   static const char kAll[] =
       "[{\"role\": \"user\", \"content\": \"What is the capital of France?\"}, "
@@ -327,7 +327,8 @@ static void test_saved(dsv4_engine* engine) {
   free(image);
 }
 
-/* A session that something else has changed, by as many tokens, goes on with no reply of before. */
+/* A session whose tokens another call has changed, with the same count, does not continue the reply
+ * that it had. */
 static void test_outside(dsv4_engine* engine) {
   const int32_t* tokens = NULL;
   size_t count = 0;

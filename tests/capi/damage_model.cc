@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // usage: damage_model MODEL_DIR OUT_DIR EDIT
-// Makes OUT_DIR a model folder like MODEL_DIR but for one edit:
+// Makes OUT_DIR a copy of the model folder MODEL_DIR with one edit:
 //   remove FILE                      without the file
 //   truncate FILE BYTES              the first BYTES only
 //   text FILE OLD NEW                a text file with NEW for the first OLD

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a test does to the first CUDA device by the CUDA runtime, beside the library that uses it.
+ * What a test does to the first CUDA device through the CUDA runtime, while the library uses it.
  */
 #ifndef TESTS_CAPI_DEVICE_FAULT_H_
 #define TESTS_CAPI_DEVICE_FAULT_H_

@@ -222,7 +222,7 @@ static void test_one_runs_out_of_blocks(void) {
     for (i = 0; i < 3; ++i) dsv4_error_free(errors[i]);
   }
   EXPECT(refused >= 5);
-  /* With the blocks of the first one the second goes on, and comes to where the first was. */
+  /* With the first session's blocks the second one continues and reaches the same place. */
   dsv4_session_close(sessions[0]);
   EXPECT_OK(dsv4_session_step(sessions[1], &steps[1], &error));
   dsv4_session_close(sessions[1]);

@@ -46,7 +46,7 @@ static inline void expect_status(dsv4_status status, dsv4_status code, const cha
   error = NULL;
 }
 
-/* The bundled model with a short context; options as given beside it. */
+/* The bundled model with a short context and the other given options. */
 static inline dsv4_engine* open_engine(dsv4_engine_options options) {
   dsv4_engine* engine = NULL;
   if (options.context_tokens == 0) options.context_tokens = 512;

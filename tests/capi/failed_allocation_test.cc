@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One allocation of a call is refused, each in turn: the call says OUT_OF_HOST_MEMORY or succeeds,
-// its session gives the tokens that it would have given, and so do the others of its engine, which
-// nobody keeps waiting. With 1 and 4 threads, alone and beside a thread that steps another session
-// of the engine; and no memory is lost. Argument: after the first 12 allocations of a call, one in
-// so many is refused.
+// its session gives the tokens that it would have given. So do the engine's other sessions, and
+// none of them hangs. With 1 and 4 threads, alone and concurrently with a thread that steps another
+// session of the engine; and no memory is lost. Argument N: after the first 12 allocations of a
+// call, one in N is refused.
 #include <dsv4/dsv4.h>
 #include <unistd.h>
 
@@ -110,7 +110,7 @@ Tokens Steps(dsv4_session* session, int count, std::string* text = nullptr) {
 }
 
 // The timeline has become `count` tokens longer than the prompt; so it is as it would have been.
-void ExpectGoesOn(dsv4_session* session, const Tokens& prompt, const Tokens& straight) {
+void ExpectContinues(dsv4_session* session, const Tokens& prompt, const Tokens& straight) {
   const size_t given = TokensOf(session).size() - prompt.size();
   EXPECT(given <= static_cast<size_t>(kTokens));
   EXPECT(Steps(session, kTokens - static_cast<int>(given)) == straight);
@@ -125,7 +125,7 @@ class Neighbour {
         thread_([this, &world, &straight, counted] { Run(world, straight, counted); }) {}
   ~Neighbour() {
     const int before = rounds_;
-    while (rounds_ < before + 2) std::this_thread::yield();  // nobody keeps it waiting
+    while (rounds_ < before + 2) std::this_thread::yield();  // it does not hang
     stop_ = true;
     thread_.join();
     dsv4_session_close(session_);
@@ -202,7 +202,7 @@ int32_t RefuseAll(void*, const int32_t*, size_t, int64_t, uint32_t* allowed, siz
   return 0;
 }
 int32_t CancelStep(void*, const int32_t*, size_t, int64_t, uint32_t*, size_t) { return 1; }
-// A host that lets an exception leave its callback breaks the rule; nobody else is to wait for it.
+// A host that lets an exception leave its callback breaks the rule. Other calls must not hang then.
 int32_t Throw(void*, const int32_t*, size_t, int64_t, uint32_t*, size_t) { throw std::bad_alloc(); }
 int32_t CancelCall(void* session, const int32_t*, size_t, int64_t, uint32_t*, size_t) {
   dsv4_session_cancel(static_cast<dsv4_session*>(session));
@@ -221,7 +221,7 @@ void TestSteps(const World& world, const Tokens& straight, int given, int32_t dr
   };
   const auto goes_on = [&](dsv4_status) {
     EXPECT_OK(dsv4_session_set_token_mask(session, nullptr, nullptr, nullptr));
-    ExpectGoesOn(session, world.prompt, straight);
+    ExpectContinues(session, world.prompt, straight);
     dsv4_session_close(session);
   };
   const auto call_step = [&](dsv4_error** error) {
@@ -296,7 +296,7 @@ void TestSteps(const World& world, const Tokens& straight, int given, int32_t dr
                   return status;
                 },
                 [&](dsv4_status status) {
-                  ExpectGoesOn(other, world.prompt, straight);
+                  ExpectContinues(other, world.prompt, straight);
                   dsv4_session_close(other);
                   goes_on(status);
                 }},
@@ -311,7 +311,7 @@ void TestStates(const World& world, const Tokens& straight, int given, long most
     Steps(session, given);
   };
   const auto goes_on = [&](dsv4_status) {
-    ExpectGoesOn(session, world.prompt, straight);
+    ExpectContinues(session, world.prompt, straight);
     dsv4_session_close(session);
   };
   // The saved one is longer than the session that loads it.
@@ -327,7 +327,7 @@ void TestStates(const World& world, const Tokens& straight, int given, long most
   EXPECT_OK(dsv4_session_save(saved, kFile, nullptr, nullptr, nullptr));
   const auto loaded = [&](dsv4_status status) {
     if (status != DSV4_OK) return goes_on(status);
-    ExpectGoesOn(session, world.long_prompt, saved_straight);
+    ExpectContinues(session, world.long_prompt, saved_straight);
     dsv4_session_close(session);
   };
   RefuseEach({"save_memory", [] {},
@@ -359,7 +359,7 @@ void TestStates(const World& world, const Tokens& straight, int given, long most
       {"fork", ask, [&](dsv4_error** error) { return dsv4_session_fork(session, &fork, error); },
        [&](dsv4_status status) {
          if (status == DSV4_OK) {
-           ExpectGoesOn(fork, world.prompt, straight);
+           ExpectContinues(fork, world.prompt, straight);
            dsv4_session_close(fork);
          }
          goes_on(status);
@@ -407,7 +407,8 @@ void TestStates(const World& world, const Tokens& straight, int given, long most
 
 void Ignore(void*, const dsv4_parser_event*) {}
 
-// A reply that memory ran out for goes on, or is refused until its messages are rendered again.
+// After memory ran out for a reply, it continues, or is refused until its messages are rendered
+// again.
 void TestConversation(const World& world, long most) {
   dsv4_session* session = nullptr;
   const auto open = [&] {
@@ -456,7 +457,7 @@ void TestConversation(const World& world, long most) {
              most);
 }
 
-// Grammars that memory ran out for are not there, and sessions bound by one go on by its rules.
+// If memory runs out, no grammar is made. Sessions that a grammar constrains continue by its rules.
 void TestGrammars(const World& world, long most) {
   static constexpr char kSchema[] =
       R"({"type": "object", "properties": {"city": {"type": "string", "maxLength": 9}},
@@ -517,7 +518,7 @@ void TestGrammars(const World& world, long most) {
   EXPECT(text.substr(0, 1) == "{");
   close();
   const auto goes_on = [&](dsv4_status) {
-    ExpectGoesOn(session, world.prompt, straight);
+    ExpectContinues(session, world.prompt, straight);
     close();
   };
   for (const int32_t drafts : {0, 3}) {
@@ -534,7 +535,7 @@ void TestGrammars(const World& world, long most) {
               [&](dsv4_error** error) { return dsv4_session_fork(session, &fork, error); },
               [&](dsv4_status status) {
                 if (status == DSV4_OK) {
-                  ExpectGoesOn(fork, world.prompt, straight);
+                  ExpectContinues(fork, world.prompt, straight);
                   dsv4_session_close(fork);
                 }
                 goes_on(status);

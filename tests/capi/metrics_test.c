@@ -42,8 +42,8 @@ static void test_counts(void) {
   EXPECT(metrics.sessions == 1 && metrics.waiting_requests == 0);
   EXPECT(metrics.prompt_tokens == kPromptTokens && metrics.reused_tokens == 0);
   EXPECT(metrics.prefilled_tokens == kPromptTokens && metrics.generated_tokens == kSteps);
-  /* The prompt but its last token; then one token at a time, of which the last one chosen has not
-   * been computed. */
+  /* The prompt except its last token; then one token at a time. The last one chosen has not been
+   * computed. */
   EXPECT(metrics.steps == 1 + kSteps);
   EXPECT(metrics.step_tokens == kPromptTokens + kSteps - 1);
   EXPECT(metrics.step_seconds > 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that runs out at any allocation of a call, and exceptions that nobody expects: no call
-// ends the process, each says what happened, and what it was called on can be used again, or
-// closed; and no memory is lost. failed_allocation_test.cc is about what comes after one refusal.
+// Memory runs out at any allocation of a call, or an unexpected exception is thrown: no call ends
+// the process, each returns an error, its object can be used again or closed, and no memory is
+// lost. failed_allocation_test.cc tests what follows one refused allocation.
 #include <dsv4/dsv4.h>
 
 #include <algorithm>
@@ -95,8 +95,8 @@ void Nothing() {}
 
 void Ignore(void*, const dsv4_parser_event*) {}
 
-// The same of a `call` that wants something of its own: `prepare` comes before each, `tidy` after,
-// with all the memory that they want.
+// The same for a `call` that needs preparation: `prepare` runs before each call and `tidy` after
+// it. They may allocate freely.
 void ExhaustAnew(const char* name, const std::function<void()>& prepare,
                  const std::function<dsv4_status()>& call, const std::function<void()>& tidy) {
   const auto whole = [&] {

@@ -20,7 +20,7 @@ static void append(const char* text, uint64_t length) {
   events[used + length] = '\0';
 }
 
-/* Writes the event; text and reasoning go on in the line of the event before. */
+/* Writes the event; text and reasoning continue the line of the event before. */
 static void record(void* user, const dsv4_parser_event* event) {
   static const char* const names[] = {"?",         "reasoning", "text", "start",
                                       "arguments", "end_call",  "bad",  "end"};

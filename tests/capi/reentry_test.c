@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A token mask that uses another session of its engine: what would wait for the step it is in is
- * BUSY, everything else works, and the step goes on as if nothing had been.
+ * A token mask that uses another session of its engine: calls that would wait for the mask's step
+ * return BUSY, all others work, and the step continues undisturbed.
  */
 #include <unistd.h>
 

@@ -25,7 +25,7 @@ static void test_rewind(dsv4_engine* engine) {
   const size_t count = render_question(engine, kQuestion, prompt);
   dsv4_session* session = open_session(engine, NULL);
   EXPECT_OK(dsv4_session_sync(session, prompt, count, NULL, NULL, &error));
-  /* Each turn is a whole answer, of which the last one kept the first `kept` tokens. */
+  /* Each turn is a whole answer. The first `kept` tokens of the answer before are kept. */
   for (kept = 0; kept < kAnswerTokens; kept += 5) {
     size_t length = 0;
     text[0] = '\0';
@@ -97,8 +97,8 @@ static void test_fork(dsv4_engine* engine) {
   expect_timeline(sessions[2], count + 4);
   strcpy(texts[2], texts[0]);
   texts[1][0] = '\0';
-  /* Each goes on without the others: also with other tokens in shared blocks, and without the
-   * session that it comes from. */
+  /* Each continues independently: with other tokens in shared blocks, and after the session that it
+   * was forked from is closed. */
   EXPECT_OK(dsv4_session_sync(sessions[3], prompt + 1, count - 1, NULL, NULL, &error));
   EXPECT_OK(dsv4_session_prefill(sessions[3], 0, NULL, NULL, NULL, &error));
   for (i = 0; i < 3; ++i) {

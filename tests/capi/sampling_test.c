@@ -13,7 +13,7 @@
 enum { kVocab = 2048, kSteps = 24 };
 static const char kQuestion[] = "What is the capital of France?";
 
-/* The first tokens of the answer to a question, none of which ends the turn. */
+/* The first tokens of the answer to a question. None of them ends the turn. */
 static void answer(dsv4_engine* engine, const dsv4_sampling* sampling, int count,
                    int32_t tokens[kSteps]) {
   int32_t prompt[kMaxPrompt];

@@ -39,7 +39,7 @@ static void test_file(dsv4_engine* engine, const char* path) {
   EXPECT(strcmp(kAnswer + strlen(beginning), text) == 0);
   dsv4_session_close(loaded);
 
-  /* The saved one goes on, too. */
+  /* The saved session continues, too. */
   EXPECT(generate(session, text, sizeof text) == DSV4_FINISH_STOP);
   EXPECT(strcmp(kAnswer + strlen(beginning), text) == 0);
   dsv4_session_close(session);

@@ -253,7 +253,7 @@ TEST_CASE("hpp: a token mask decides, cancels and throws; a fork has it too") {
   dsv4::Session session = Ask(engine);
   const auto prompt_tokens = static_cast<int64_t>(session.tokens().size());
   int calls = 0;
-  bool throws = false, goes_on = true;
+  bool throws = false, continues = true;
   session.SetTokenMask(
       [&](dsv4::Span<const int32_t> tokens, int64_t prompt, dsv4::AllowedTokens& allowed) {
         CHECK(prompt == prompt_tokens);
@@ -266,7 +266,7 @@ TEST_CASE("hpp: a token mask decides, cancels and throws; a fork has it too") {
         allowed.Allow(777);
         allowed.Allow(778);
         allowed.Forbid(778);
-        return goes_on;
+        return continues;
       });
   CHECK(session.Step().token == 777);
   CHECK(calls == 1);
@@ -274,7 +274,7 @@ TEST_CASE("hpp: a token mask decides, cancels and throws; a fork has it too") {
   dsv4::Session fork = session.Fork();
   CHECK(fork.Step().token == 777);
   CHECK(calls == 2);
-  goes_on = false;
+  continues = false;
   REQUIRE_ERROR(session.Step(), DSV4_ERR_CANCELLED, "mask");
   throws = true;
   CHECK_THROWS_AS(fork.Step(), Surprise);
@@ -290,9 +290,9 @@ TEST_CASE("hpp: a token mask decides, cancels and throws; a fork has it too") {
   CHECK(outcomes[1].failure == nullptr);
   CHECK(outcomes[1].result.token == engine.tokenizer().Encode(kAnswer)[0]);
 
-  // Everything goes on where it was.
+  // Everything continues where it was.
   throws = false;
-  goes_on = true;
+  continues = true;
   CHECK(session.Step().token == 777);
   CHECK(fork.Step().token == 777);
   session.SetTokenMask(nullptr);
@@ -304,11 +304,11 @@ TEST_CASE("hpp: several sessions are stepped at once") {
   const dsv4::Engine engine = OpenBundled();
   dsv4::Session first = Ask(engine), second = Ask(engine);
   std::string texts[2];
-  bool goes_on = true;
-  while (goes_on) {
+  bool continues = true;
+  while (continues) {
     const std::vector<dsv4::StepOutcome> outcomes = dsv4::StepAll(engine, {&first, &second});
     for (size_t i = 0; i < 2; ++i) texts[i] += outcomes[i].result.text;
-    goes_on = outcomes[0].result.finish == DSV4_FINISH_NONE;
+    continues = outcomes[0].result.finish == DSV4_FINISH_NONE;
   }
   CHECK(texts[0] == kAnswer);
   CHECK(texts[1] == kAnswer);
@@ -323,7 +323,7 @@ TEST_CASE("hpp: several sessions are stepped at once") {
   REQUIRE_ERROR(std::rethrow_exception(outcomes[1].failure), DSV4_ERR_INVALID_ARGUMENT, "");
 }
 
-TEST_CASE("hpp: a cancelled step goes on later") {
+TEST_CASE("hpp: a cancelled step continues later") {
   const dsv4::Engine engine = OpenBundled();
   dsv4::Session session = Ask(engine);
   session.Cancel();  // nothing runs

@@ -120,7 +120,7 @@ static void test_answer_and_sync(dsv4_engine* engine) {
   EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
   EXPECT(stats.cached_tokens == kPromptTokens - 1 && stats.prefilled_tokens == 1);
 
-  /* The conversation goes on: all rows are kept but the last token's, which was never computed. */
+  /* The conversation continues: all rows are kept. The last token has none, it was not computed. */
   int32_t longer[64];
   EXPECT_OK(dsv4_session_get_tokens(session, &tokens, &tokens_count, &error));
   memcpy(longer, tokens, tokens_count * sizeof longer[0]);

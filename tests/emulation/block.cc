@@ -31,7 +31,7 @@ struct Copy {
   int bytes;
 };
 
-// A thread's copies that nobody has waited for: [begin, end), in groups that end at a copy each;
+// A thread's copies that it has not waited for: [begin, end), in groups that end at a copy each;
 // both are rings.
 struct Copies {
   static constexpr size_t kMost = 512;
@@ -81,7 +81,7 @@ struct Warp {
   std::byte got[kLanes][kExchangeBytes];
 };
 
-// Memory of which the last byte is followed by a page that cannot be touched.
+// Memory whose last byte is followed by a page that cannot be touched.
 std::byte* Guarded(size_t bytes) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   bytes = (bytes + page - 1) / page * page;
@@ -209,7 +209,7 @@ void RunThread() {
   // A barrier of the whole block does not wait for threads that have ended.
   if (m.barriers[0].arrived != 0 && m.barriers[0].arrived == m.alive) Open(m.barriers[0]);
   SwitchAway();
-  Fail("a thread that ended goes on");
+  Fail("a thread that ended continues");
 }
 
 void RunBlock(unsigned threads, size_t shared_bytes) {

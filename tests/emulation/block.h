@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a kernel's blocks on the CPU, one after the other, the threads of each as fibers of one
 // thread of the host that take turns at barriers and at what the lanes of a warp do together. Which
-// block, warp and lane is next is drawn by lot, the same in every run: what a result owes to their
-// order shows as a wrong one, as do reads of shared memory that nobody wrote, which is filled
-// with NaNs, and of copies that nobody waited for, which are made no sooner. What would hang a GPU
-// (lanes that wait for others that ended, or at different instructions) ends the program with a
-// message.
+// block, warp and lane is next is drawn by lot, the same in every run, so a result that depends on
+// their order is wrong. Two other errors give wrong results, too: reads of shared memory that was
+// not written (it is filled with NaNs), and reads of copies that were not waited for (they are made
+// no sooner). What would hang a GPU (lanes that wait for others that ended, or at different
+// instructions) ends the program with a message.
 #pragma once
 
 #include <cstddef>

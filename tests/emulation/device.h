@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What nvcc knows without being told, for a C++ compiler that is given kernels/sm12x: included
-// ahead of each of its files. The instructions that those files have as PTX are in the headers
+// before each of its files. The instructions that those files have as PTX are in the headers
 // below kernels/ here, which are found before the ones they stand for.
 #pragma once
 

@@ -87,7 +87,7 @@ TEST_CASE("threads that do not wait for each other are found") {
   }
 }
 
-TEST_CASE("emulated memory that nobody wrote or waited for has NaNs") {
+TEST_CASE("emulated memory that was not written or waited for has NaNs") {
   REQUIRE(ReadUnwritten() == 0xffffffffu);
   REQUIRE(ReadCopy(false) == 0xffffffffu);
   REQUIRE(ReadCopy(true) == 3);

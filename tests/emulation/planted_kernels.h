@@ -31,7 +31,7 @@ uint32_t ReadCopy(bool wait);
 // last wait.
 enum class HandOver { kRight, kNoWait, kNoReaders, kNoLanes, kNoArrival, kNoEnd };
 std::vector<uint32_t> PassStages(HandOver how);
-// Reads shared memory that nobody wrote.
+// Reads shared memory that was not written.
 uint32_t ReadUnwritten();
 
 void WriteBehindSharedMemory();

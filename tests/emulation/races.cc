@@ -33,7 +33,7 @@ struct Piece {
   Stamp read[kWarps];
 };
 
-// 64 bytes as 16 words. A word of which a part was accessed is split into its bytes.
+// 64 bytes as 16 words. A word that was accessed in part is split into its bytes.
 struct Cell {
   uint64_t block = 0;  // that it is of; older ones count as empty
   uint32_t split;

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # usage: chat_device_lost_test.sh CHAT MODEL_DIR
-# dsv4-chat on a device that is lost on command (tests/support/failing_device.cc): the answer goes on
-# where it was, once.
+# dsv4-chat on a device that is lost on command (tests/support/failing_device.cc): the answer
+# continues where it was, once.
 set -eu
 chat=$1 model=$2
 . "$(dirname "$0")/../support/expect.sh"
@@ -34,7 +34,7 @@ done
 run 3,5 '' -p 'Tell a story.' -n 12
 expect 'exit code 5 when the device is lost twice' test "$status" -eq 5
 run 3 2 -p 'Tell a story.' -n 12
-expect 'exit code 5 without a device to go on' test "$status" -eq 5
+expect 'exit code 5 without another device' test "$status" -eq 5
 expect 'said so' grep -q 'could not be opened again' err
 
 exit $((failures > 0))

@@ -43,8 +43,8 @@ struct Text {
 
 constexpr int kMostDrafts = 3;  // more than any session of these tests asks for
 
-// What `session` goes on with.
-Text GoesOn(Session* session, int tokens) {
+// The next `tokens` tokens of `session`.
+Text Continued(Session* session, int tokens) {
   Text text;
   const auto prefill = [&] {
     REQUIRE_OK(session->Prefill(0, nullptr));
@@ -65,7 +65,7 @@ Text TextAfter(const std::shared_ptr<Engine>& engine, const std::vector<int32_t>
                int tokens, const SamplingParams& sampling) {
   const auto session = OpenSession(engine, sampling);
   REQUIRE_OK(session->Sync(prompt));
-  return GoesOn(session.get(), tokens);
+  return Continued(session.get(), tokens);
 }
 
 SamplingParams Sampling(int32_t drafts = 0) {
@@ -168,9 +168,9 @@ TEST_CASE("processes have experts on the device, the host and on disk, with the 
   const std::vector<int32_t> prompt = AnyTokens(9, 5);
   const auto alone = OpenSession(Open(AloneOptions()), Sampling());
   REQUIRE_OK(alone->Sync(prompt));
-  const Text after_prompt = GoesOn(alone.get(), 0);
+  const Text after_prompt = Continued(alone.get(), 0);
   std::vector<Text> expected;
-  for (int step = 0; step < 4; ++step) expected.push_back(GoesOn(alone.get(), 1));
+  for (int step = 0; step < 4; ++step) expected.push_back(Continued(alone.get(), 1));
   const TempFolder folder;
   const std::string failing = folder.File("failing");
   setenv(kFailingReads, failing.c_str(), 1);
@@ -189,7 +189,7 @@ TEST_CASE("processes have experts on the device, the host and on disk, with the 
     REQUIRE((plan.places != nullptr) == again);
     std::unique_ptr<Session> session = OpenSession(engine, Sampling(again ? 1 : 0));
     REQUIRE_OK(session->Sync(prompt));
-    REQUIRE(GoesOn(session.get(), 0) == after_prompt);
+    REQUIRE(Continued(session.get(), 0) == after_prompt);
     absl::Status failed;
     for (const Text& text : expected) {
       const absl::StatusOr<StepResult> step = session->Step();
@@ -201,7 +201,7 @@ TEST_CASE("processes have experts on the device, the host and on disk, with the 
         failed = session->Prefill(0, nullptr).status();
         std::filesystem::remove(failing);
       }
-      Text next = GoesOn(session.get(), 0);
+      Text next = Continued(session.get(), 0);
       next.tokens = {step->token};
       REQUIRE(next == text);
     }
@@ -231,18 +231,18 @@ TEST_CASE("forks, drafts and saved sessions of two processes are those of one", 
     {
       const auto session = OpenSession(engine, Sampling());
       REQUIRE_OK(session->Sync(AnyTokens(70, 3)));
-      texts.push_back(GoesOn(session.get(), 2));
+      texts.push_back(Continued(session.get(), 2));
       absl::StatusOr<std::unique_ptr<Session>> fork = session->Fork();
       REQUIRE_OK(fork);
-      texts.push_back(GoesOn(fork->get(), 2));
-      texts.push_back(GoesOn(session.get(), 2));
+      texts.push_back(Continued(fork->get(), 2));
+      texts.push_back(Continued(session.get(), 2));
       saved->resize(static_cast<size_t>(session->SaveBytes()));
       REQUIRE_OK(session->SaveTo(absl::MakeSpan(*saved)));
-      texts.push_back(GoesOn(session.get(), 1));
+      texts.push_back(Continued(session.get(), 1));
     }
     const auto loaded = OpenSession(engine, Sampling());
     REQUIRE_OK(loaded->Load(*saved, "image"));
-    texts.push_back(GoesOn(loaded.get(), 1));
+    texts.push_back(Continued(loaded.get(), 1));
     return texts;
   };
   std::vector<uint8_t> alone, together;

@@ -13,7 +13,7 @@ namespace dsv4::test {
 
 inline constexpr const char* kTestBuild = "the build under test";
 
-// Of waits, where nobody fails: emulated kernels take their time. And where somebody does.
+// Limits of waits where no member fails (emulated kernels are slow), and where one fails.
 inline constexpr std::chrono::seconds kPatience{300}, kHaste{2};
 
 // Of the environment: a file, as long as which is there reads of experts fail in group_member.

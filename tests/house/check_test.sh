@@ -15,9 +15,10 @@ closing() { tail -n 1 log; }
 
 mkdir tools
 cp "$source/tools/build.sh" tools
-# All is there.
+# All is there but clang.
 printf '#!/bin/sh\n' >tools/install_dependencies.sh
-chmod +x tools/install_dependencies.sh
+printf '#!/bin/sh\nexit 1\n' >tools/has_clang.sh
+chmod +x tools/install_dependencies.sh tools/has_clang.sh
 cp -r "$source/check" "$source/CMakePresets.json" "$source/.ci" .
 # A stand-in for fuzzing, which reports as told.
 echo 77 >fuzz_status
@@ -33,7 +34,7 @@ cmake_minimum_required(VERSION 3.25)
 project(house_check_test C)
 enable_testing()
 add_executable(program main.c)
-add_test(NAME plain COMMAND program)
+add_test(NAME plain COMMAND sh -c "echo information: of the plain test; ./program")
 add_test(NAME wavering COMMAND sh -c "exit ${WAVERING}")
 add_test(NAME absent COMMAND sh -c "echo skipped: no such file; exit 77")
 add_test(NAME lengthy COMMAND program)
@@ -51,6 +52,7 @@ expect 'the closing line' test "$(closing)" = '100% tests passed, 0 tests failed
 expect 'no long test' sh -c '! grep -q lengthy log'
 expect 'no fuzzing' sh -c '! grep -q fuzzing log'
 expect 'the reason of a skip' grep -q '^skipped: no such file' log
+expect 'information of a test that passes' grep -q '^information: of the plain test' log
 
 run sh .ci/run
 expect 'success of .ci/run' test "$status" -eq 0
@@ -69,6 +71,28 @@ run ./check --full
 expect 'a finding is an exit code' test "$status" -eq 1
 expect 'the closing line counts a finding' test "$(closing)" = '88% tests passed, 1 tests failed out of 9'
 echo 77 >fuzz_status
+
+# clang compiles the sanitized builds once it is there, and no other. Its stand-in does not know the options of clang
+# that ccache adds.
+export CCACHE_DISABLE=1
+compiler_of() { sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=.*\///p' "$1/CMakeCache.txt"; }
+expect 'without clang the same compiler' test "$(compiler_of build-asan)" = "$(compiler_of build)"
+mkdir clang
+printf '#!/bin/sh\nexec cc "$@"\n' >clang/clang-14
+printf '#!/bin/sh\n' >tools/has_clang.sh
+chmod +x clang/clang-14
+PATH=$place/clang:$PATH
+for preset in release asan tsan; do run tools/build.sh $preset; done
+expect 'clang compiles build-asan' test "$(compiler_of build-asan)" = clang-14
+expect 'with fuzz targets' grep -q '^DSV4_FUZZ:[A-Z]*=ON$' build-asan/CMakeCache.txt
+expect 'clang compiles build-tsan' test "$(compiler_of build-tsan)" = clang-14
+expect 'without fuzz targets' sh -c '! grep -q "^DSV4_FUZZ:" build-tsan/CMakeCache.txt'
+expect 'clang does not compile build' test "$(compiler_of build)" != clang-14
+run tools/build.sh asan
+expect 'no second configuration' test "$status" -eq 0 -a ! -s log
+printf '#!/bin/sh\nexit 1\n' >tools/has_clang.sh
+run tools/build.sh asan
+expect 'the first compiler where clang is gone' test "$(compiler_of build-asan)" = "$(compiler_of build)"
 
 cmake -DWAVERING=1 build >log
 run ./check --full

@@ -25,7 +25,7 @@ PROJECT
 # The second time, with a cache.
 for time in first second; do
   configure
-  expect "AUTO goes on, the $time time" test "$status" -eq 0
+  expect "AUTO continues, the $time time" test "$status" -eq 0
   expect "AUTO names the nvcc, the $time time" \
     test "$(grep -c "^-- $place/bin/nvcc does not work .*: the CUDA backend is not built$" log)" -eq 1
   expect "AUTO builds without CUDA, the $time time" grep -qx -- '-- with CUDA: OFF' log

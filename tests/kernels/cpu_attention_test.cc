@@ -95,7 +95,7 @@ TEST_CASE("cpu qkv_prepare equals the reference and keeps the row rule") {
       for (const RowFormat format : {RowFormat::kPacked, RowFormat::kBf16}) {
         RequireSame(RunQkvPrepare<uint16_t>(kBatch, 4, 8, compressed, 2, 1, format), want);
       }
-      // Rows and queries of their own, of which many are others.
+      // Its rows and queries are rounded otherwise, so many differ.
       const Rows fp8 =
           RunQkvPrepare<uint16_t>(kBatch, 4, 8, compressed, 2, 1, RowFormat::kFp8PerTensor);
       RequireSame(fp8,

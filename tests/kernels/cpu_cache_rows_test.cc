@@ -46,7 +46,7 @@ HWY_EXPORT(TestQuantiseQuery);
 
 using Bytes = std::vector<uint8_t>;
 
-// Block 1 of two in poisoned memory, of which `store` writes slot 1.
+// Block 1 of two in poisoned memory, after `store` has written its slot 1.
 template <class F>
 Bytes BlockAfter(RowFormat format, int64_t elements, F&& store) {
   const auto block = static_cast<size_t>(BlockBytes(format, elements, 3));

@@ -205,7 +205,7 @@ TEST_CASE("cpu rms_norm equals the reference and keeps the row rule") {
 
 TEST_CASE("cpu act_quant rounds every bf16 value as the reference does") {
   // A weight of 1 and rows of one dominant value make the norm's output the value to quantise: here
-  // every exponent and mantissa beside a larger one.
+  // every exponent and mantissa, next to a larger value.
   constexpr int64_t kDim = 128;
   constexpr int32_t kRows = 2048;
   const std::vector<uint16_t> weight(kDim, FloatToBf16(1.0f));
@@ -336,7 +336,7 @@ TEST_CASE("cpu hc_post equals the reference and keeps the row rule") {
   });
 }
 
-// The head's sum and norm, or the streams' mean, two of which lie beside each other.
+// The head's sum and norm, or the streams' mean. Two of these lie next to each other.
 enum class HeadOutput { kNormed, kMean };
 
 template <class Act>

@@ -98,7 +98,7 @@ TEST_CASE("a loop's instructions and products are told") {
 }
 
 // With a warp on each of a multiprocessor's four schedulers, a block-scaled m16n8k32 takes 16
-// clocks (docs/kernels.md): up to 15 other instructions cost no time, of which 12 are to be used.
+// clocks (docs/kernels.md): up to 15 other instructions cost no time. At most 12 are allowed here.
 TEST_CASE("tiled kernels for many rows take at most 12 other issue slots per block-scaled MMA") {
   int64_t tiled = 0;
   for (const char* name : {"expert_ffn.cu.o", "linear_fp8.cu.o"}) {

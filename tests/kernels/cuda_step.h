@@ -81,14 +81,14 @@ class CudaStep {
   // Of piece i, with host pointers. Its window_begin and, on the reference, its states may be set
   // before Rows().
   SequenceRows& host(size_t i) { return sequences_[i]; }
-  // What differs on the device but for tables: set before Rows().
+  // The fields that differ on the device, except tables: set before Rows().
   struct States {
     int32_t slot = kNoBlock;
     std::vector<StateWrite> state_writes;
   };
   std::vector<States>& device_states() { return device_states_; }
 
-  // The step as the backend wants it; made once.
+  // The step in the backend's form; made once.
   const StepRows* Rows() {
     step_.rows = rows();
     step_.sequence_count = static_cast<int32_t>(sequences_.size());

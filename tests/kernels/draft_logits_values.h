@@ -11,8 +11,8 @@
 
 namespace dsv4::test {
 
-// Five rows of logits, of which four calls' rows are three: one after a token, one after the token
-// that was chosen for row 1, one after a row without a choice, and padding.
+// Five rows of logits and a call with four rows: one after a token, one after the token that was
+// chosen for row 1, one after a row without a choice, and padding.
 struct DraftLogitsValues {
   static constexpr int64_t kRows = 5, kVocab = 1003, kHidden = 136, kRank = 24;
   static constexpr float kUntouched = -77;

@@ -48,7 +48,7 @@ struct Fp8Storage {
   std::vector<uint8_t> data, scale;
 };
 
-// The same under F32 scales, none of which is a power of two.
+// The same under F32 scales. None of them is a power of two.
 struct Fp8F32Storage : Fp8Storage {
   Fp8F32Storage(uint64_t seed, int64_t n, int64_t k) : Fp8Storage(seed, n, k) {
     for (size_t i = 0; i < scale.size(); ++i) {

@@ -283,7 +283,7 @@ struct CompressorInput {
     return 4 * RandomValue(23, static_cast<uint64_t>(position * width + i));
   }
 
-  // Runs the sequence's positions [0, end) in steps that begin at `starts`, beside rows of another
+  // Runs the sequence's positions [0, end) in steps that begin at `starts`, with rows of another
   // sequence, and returns the compressed blocks' rows and then the state after the last step. The
   // keys of `written` are positions: their values become the states written there, inside a step.
   Floats Compress(int64_t end, const std::vector<int64_t>& starts,

@@ -75,7 +75,7 @@ void CheckLinearFp8(std::initializer_list<Fp8Case> cases) {
 }
 
 TEST_CASE("sm12x linear_fp8 equals the reference and keeps the row rule") {
-  // In the last one blocks take several sets of tiles, one of which has tiles of both parts.
+  // In the last shape a block takes several sets of tiles, and one set has tiles of both parts.
   CheckLinearFp8<Fp8Storage, CudaFp8>({{128, {5}},
                                        {256, {16, 200}},
                                        {640, {33}},

@@ -192,7 +192,7 @@ TEST_CASE("sm12x hc_pre equals the reference and keeps the row rule") {
 
 // Small whole numbers, so that any order of sums gives the same mixing numbers: what is left is the
 // noise of sigmoid, softmax and Sinkhorn, whose steps do not undo each other's where logits are far
-// apart. Results are the nearest floats but for about one in 10^5, and then the next ones.
+// apart. Results are the nearest floats; about one in 10^5 is the next one.
 TEST_CASE("sm12x hc_pre gives the nearest floats to the reference's weights") {
   constexpr int32_t kRows = 1000;
   constexpr int64_t kDim = 128;

@@ -158,8 +158,8 @@ TEST_CASE("sm12x index_score_topk selects from slices of a long context") {
     const IndexStep how{2, 512, 4 * visible - 1, 1, 4 * compressed_blocks};
     RequireTop(how, RunIndex(how, keys, true));
   }
-  // Rows of one slice beside rows of two, and of two beside three; and more rows than there is
-  // memory for the scores of, so that there are rounds, whose numbers of slices are counted anew.
+  // Rows of one slice with rows of two, and of two with three. And more rows than the memory for
+  // scores holds: they take several rounds, and each counts its slices anew.
   for (const IndexStep& how : {IndexStep{2, 512, 4 * 16384 - 20, 48, 4 * compressed_blocks},
                                IndexStep{2, 1024, 4 * 32768 - 10, 21, 4 * 40000},
                                IndexStep{1, 64, 4 * 16384 - 200, 260, 4 * compressed_blocks}}) {

@@ -138,9 +138,10 @@ TEST_CASE("GPUs of SM12x take what engines launch on them") {
     ExpectEngineTaken(SmallerFlashConfig(), {.cache_format = RowFormat::kBf16}, &names);
     ExpectEngineTaken(DsparkFlashConfig(), {.max_sessions = 8, .max_draft_tokens = 5}, &names);
   }
-  // Those of rows that are no multiple of 16 bytes, of more than 256 experts, of several GPUs, of
-  // experts in the host's memory, of fp8_per_tensor rows, of few output groups, and GEMMs of which
-  // these engines have only what leaves multiprocessors idle, or only what does not.
+  // Kernels for rows that are no multiple of 16 bytes, for more than 256 experts, for several GPUs,
+  // for experts in host memory, for fp8_per_tensor rows and for few output groups. Also GEMMs in
+  // one of two variants: these engines launch only the variant that leaves multiprocessors idle, or
+  // only the other one.
   const std::set<std::string> others = {
       "embed_rows_kernel<unsigned short>",
       "select_experts_kernel<32>",

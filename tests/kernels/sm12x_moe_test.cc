@@ -412,7 +412,7 @@ TEST_CASE("sm12x expert_ffn runs FP8 and NVFP4 experts by the same rules") {
     CheckFfn(Layer<Fp8F32Format, Fp8F32Format>(74, 256, 128, 6), 3, 10.0f, 70, true, rows);
   }
   {
-    INFO("NVFP4, beside a shared expert under E8M0 scales");
+    INFO("NVFP4, with a shared expert under E8M0 scales");
     CheckFfn(Layer<Nvfp4Format>(75, 256, 384, 6), 3, 10.0f, 70, true, rows);
   }
   // More than the kernels for few rows hold.

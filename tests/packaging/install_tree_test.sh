@@ -81,6 +81,6 @@ strange=$(dynamic "$library" NEEDED | grep -vxE \
 [ -z "$strange" ] || fail "the library needs $strange"
 exported=$(nm -D --defined-only "$library" | awk '$2 != "A" && $3 !~ /^dsv4_/ { print $3 }')
 [ -z "$exported" ] || fail "the library exports $exported"
-nm -D --defined-only "$library" | grep -q ' dsv4_engine_open@@DSV4_1.0' || fail 'no dsv4_engine_open'
+nm -D --defined-only "$library" | grep -q ' dsv4_engine_open@@DSV4_0.1$' || fail 'no dsv4_engine_open'
 
 [ "$failures" -eq 0 ] || { echo "$failures failures"; exit 1; }

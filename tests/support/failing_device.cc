@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A device that is lost on command, for programs whose calls of the library are linked to these
-// (--wrap). The environment says when, and counts go on in child processes:
+// (--wrap). The environment says when, and counts continue in child processes:
 //   DSV4_TEST_LOST_STEPS=5,9      the calls that step, from 1, in which the device is lost; from
 //                                 then on each call fails until the next engine is opened
 //   DSV4_TEST_FAILING_OPENS=2     the calls that open an engine, from 1, which fail

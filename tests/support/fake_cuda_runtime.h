@@ -2,7 +2,7 @@
 // A GPU that is not there. An executable that links fake_cuda_runtime.cc has, instead of the CUDA
 // runtime, functions of the same names that need no device: memory is the host's and reads as
 // zeros, copies to it and kernels leave no trace but their launches. So what the host does for a
-// GPU can be tested on a machine without one, for GPUs that no machine at hand has, and with
+// GPU can be tested on a machine without one, for GPUs that no test machine has, and with
 // failures at any of its calls. One that works copies, and runs kernels that were compiled for the
 // host (tests/emulation). It is as late as it may be: what is enqueued is done when somebody waits
 // for it, and an event has not come before.
@@ -56,7 +56,7 @@ struct FakeLaunch {
   int64_t shared_bytes = 0;       // dynamic ones
   int64_t most_shared_bytes = 0;  // that the kernel was allowed by then
   bool recorded = false;          // for a graph
-  int64_t ahead = 0;              // launches that nobody has waited for, this one included
+  int64_t ahead = 0;              // launches that were not waited for, this one included
 };
 
 // Those since the last call, on any thread. Graphs' replays are none.

@@ -24,8 +24,8 @@ inline EnginePlan PlanOf(const ExpertBudgets& budgets) {
   return *std::move(plan);
 }
 
-// As few experts on the device as can be, `on_host` on the host and the others on disk, but for the
-// CPU's.
+// As few experts on the device as possible, `on_host` on the host and the others on disk, except
+// the CPU's.
 inline ExpertBudgets MostOnDisk(int64_t on_host, int64_t cpu_experts = 0) {
   ExpertBudgets budgets{.cpu_experts = cpu_experts, .least = true};
   budgets.host_bytes = PlanOf(budgets).info.residency.host_bytes() - 1;

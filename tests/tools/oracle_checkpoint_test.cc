@@ -290,7 +290,7 @@ TEST_CASE("a device runs experts as MXFP4 where they have its values, else in th
   }
 }
 
-TEST_CASE("beside MXFP4 experts a device runs no shared one under F32 scales") {
+TEST_CASE("with MXFP4 experts a device runs no shared expert under F32 scales") {
   const TempFolder folder;
   const OracleCase oracle = Case("fp8");
   REQUIRE_OK(WriteOracleCheckpoint(oracle, folder.File("fp8")));

@@ -118,7 +118,7 @@ TEST_CASE("drafts change no logit of the mixed case under exact numerics", "[ref
   CompareDrafts(Backend::kReference, {AnyTokens(125, 3), AnyTokens(9, 4)}, {3});
 }
 
-TEST_CASE("the mixed case rewound, forked and loaded anywhere goes on as straight") {
+TEST_CASE("the mixed case rewound, forked and loaded anywhere continues as straight") {
   const std::shared_ptr<Engine> engine = OpenMixed(Backend::kCpu);
   const std::vector<int32_t> tokens = AnyTokens(540, 1);
   const SamplingParams sampling = Drafting(*engine, 0);

@@ -81,7 +81,7 @@ class OperatorProbe {
   std::shared_ptr<Engine> baseline_;
 };
 
-// The output of which the most elements differ.
+// The output with the most different elements.
 std::pair<std::string, double> MostChanged(const std::map<std::string, OperatorFlips>& flips) {
   std::pair<std::string, double> most;
   for (const auto& [name, output] : flips) {

@@ -107,7 +107,8 @@ TEST_CASE("sessions say the same on one GPU and on four, drafts, forks and saved
   if (!HasFour()) return;
   const CaseOnDevices oracle("odd", {5});
   const test::TempFolder folder;
-  // What a session and its fork go on with, and a saved one that another number of GPUs loads.
+  // The next tokens of a session, of its fork, and of a saved session that another number of GPUs
+  // loads.
   const auto says = [&](int devices, ExchangePath path, int saver) {
     const auto engine = test::OpenBundled({.backend = Backend::kCuda,
                                            .devices = test::Devices(devices),
@@ -117,7 +118,7 @@ TEST_CASE("sessions say the same on one GPU and on four, drafts, forks and saved
                                            .exchange = path},
                                           oracle.folder());
     std::vector<float> said;
-    const auto go_on = [&](Session& session) {
+    const auto advance = [&](Session& session) {
       for (int step = 0; step < 12; ++step) {
         const absl::StatusOr<StepResult> result = session.Step();
         REQUIRE_OK(result);
@@ -133,15 +134,15 @@ TEST_CASE("sessions say the same on one GPU and on four, drafts, forks and saved
       std::vector<int32_t> prompt;
       for (int32_t i = 0; i < 70 + 200 * drafts; ++i) prompt.push_back((i * 37 + drafts) % 500);
       REQUIRE_OK(session->Sync(prompt));
-      go_on(*session);
+      advance(*session);
       const auto fork = session->Fork();
       REQUIRE_OK(fork);
-      go_on(**fork);
+      advance(**fork);
       const std::string saved = absl::StrCat(folder.path(), "/", drafts, ".session");
       if (devices == saver) REQUIRE_OK(session->SaveFile(saved));
       const auto loaded = test::OpenSession(engine, sampling);
       REQUIRE_OK(loaded->LoadFile(saved));
-      go_on(*loaded);
+      advance(*loaded);
     }
     return said;
   };

@@ -121,7 +121,7 @@ TEST_CASE("devices that cannot be are refused by name") {
   REQUIRE_OK(open({1, 0}));
 }
 
-TEST_CASE("a session saved on two devices goes on on one, and back", "[threads]") {
+TEST_CASE("a session saved on two devices continues on one, and back", "[threads]") {
   const auto engine = [](std::vector<int32_t> devices) {
     return test::OpenBundled({.devices = std::move(devices),
                               .context_tokens = 1024,

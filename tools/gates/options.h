@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the gates ask, of which server, and how much.
+// The gates' options: the server, the gates to run, and their sizes.
 #pragma once
 
 #include <cstdint>

@@ -44,19 +44,19 @@ void DecodeThenLong(const Client& client, Findings* findings) {
   const std::vector<int32_t> long_prompt = Prompt(client, LongTokens(options), options.seed + 1);
   Stream decoder(client, kCompletions, Endless(client, short_prompt));
   findings->Expect(decoder.AwaitTokens(kUnderWay), "the decoding session has ended at once");
-  const Answer beside = client.Stream(kCompletions, Continue(long_prompt, options.output));
+  const Answer prefilled = client.Stream(kCompletions, Continue(long_prompt, options.output));
   decoder.Leave();
   const Answer decoded = decoder.Join();
-  if (!findings->ExpectWhole(beside, options.output, "the long prompt")) return;
-  const int64_t during = decoded.TokensBetween(beside.begin, beside.first());
+  if (!findings->ExpectWhole(prefilled, options.output, "the long prompt")) return;
+  const int64_t during = decoded.TokensBetween(prefilled.begin, prefilled.first());
   const auto least = static_cast<int64_t>(std::max<size_t>(1, LongTokens(options) / options.chunk));
   findings->measured = {{"prompt_tokens", LongTokens(options)},
                         {"decoded_meanwhile", during},
-                        {"ttft_ms", 1e3 * (beside.first() - beside.begin)}};
+                        {"ttft_ms", 1e3 * (prefilled.first() - prefilled.begin)}};
   findings->Expect(during >= least, "the decoding session got " + std::to_string(during) +
                                         " tokens while the long prompt was computed, not " +
                                         std::to_string(least));
-  findings->ExpectSame(beside, Alone(client, long_prompt, options.output), "the long prompt");
+  findings->ExpectSame(prefilled, Alone(client, long_prompt, options.output), "the long prompt");
   ExpectBegun(client, short_prompt, decoded, "the decoding session", findings);
 }
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the exported checkpoint through the reference inference code of the model family and compares
-its logits with model.py's.  The torch fallback kernels beside that code do not round in their in-place
+its logits with model.py's.  The torch fallback kernels that come with it do not round in their in-place
 quantisers, so rounding versions replace them here."""
 
 import argparse

@@ -25,7 +25,7 @@ LENGTH = 2048
 DECAY_FROM = 0.3             # progress at which the learning rates start to fall
 MUON_LR, ADAM_LR = 0.012, 2e-3
 ROW_DECAY = 4.0              # row i counts exp(-i / ROW_DECAY)
-HARD = 0.5                   # share of the main model's first choice in the target, beside its distribution
+HARD = 0.5                   # share of the main model's first choice in the target; the rest is its distribution
 CONFIDENCE_WEIGHT = 0.3
 
 

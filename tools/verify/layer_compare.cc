@@ -105,8 +105,7 @@ class PromptComparison {
     return ForwardMtpAfter(engine.model(), sequence, begin, next_tokens);
   }
 
-  // Runs a block on the baseline and on the tested engine, of which both get the baseline's
-  // streams.
+  // Runs a block on the baseline and on the tested engine. Both get the baseline's streams.
   absl::Status CompareRuns(int64_t block, int64_t rows,
                            absl::FunctionRef<absl::Status()> run_baseline,
                            absl::FunctionRef<absl::Status()> run_tested) {

@@ -39,8 +39,8 @@ oracle     Writes the case's checkpoint, runs it, and prints the relative L2 dis
   --devices N,...  devices of that backend that share the model out; default: its first
   --device-weights BYTES|least
                    most of the weights on each device, experts beyond it on the host (cuda)
-  --cache-format F rows of both engines: auto (default), packed, bf16, f32; or fp8_per_tensor, of which
-                   published holds what compares cpu or cuda with the reference, and nothing recorded
+  --cache-format F rows of both engines: auto (default), packed, bf16, f32; or fp8_per_tensor:
+                   published then compares cpu or cuda with the reference, not with recorded tensors
   --cpu-experts N  experts of each layer that the CPU computes (cuda)
   --threads N      default: one per usable core
   --keep DIR       write the checkpoint to DIR and leave it there; default: a temporary folder

@@ -35,8 +35,8 @@ std::string JsonString(absl::string_view text) {
   return out + "\"";
 }
 
-// `value` as Python's json.dump(..., indent=1) writes it, but for text outside ASCII, which stays
-// UTF-8, and numbers, which keep their text.
+// `value` as Python's json.dump(..., indent=1) writes it. Two exceptions: text outside ASCII stays
+// UTF-8, and numbers keep their text.
 void AppendIndented(const JsonValue& value, int depth, std::string* out) {
   const std::string line = absl::StrCat("\n", std::string(depth + 1, ' '));
   const std::string last_line = absl::StrCat("\n", std::string(depth, ' '));

@@ -26,8 +26,8 @@ constexpr float kChainMargin = 1e-3f;
 // quantised values lie within rounding of a tie, and one that falls the other way is seen: correct
 // code is 1e-1 off the recorded one-token logits of case wide.
 constexpr int64_t kFp32PinnedHidden = 1024;
-// Of fewer layers than this the mean says no more than the worst: case wide has 6, of which the MTP
-// block's, at 3e-2 to 5e-2, are two.
+// With fewer layers the mean says no more than the worst layer. Case wide has 6; the MTP block, at
+// 3e-2 to 5e-2, counts as two of them.
 constexpr int64_t kLayersOfMean = 8;
 constexpr double kPublishedLayerMean = 2e-2, kPublishedLayerWorst = 6e-2, kPublishedRatio = 1.25;
 

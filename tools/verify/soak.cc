@@ -170,7 +170,7 @@ absl::Status Soak::Change(Slot* slot, const Straight& straight, std::mt19937_64*
       status = session.Sync(again).status();
     }
   }
-  // No room for a second session: the first one goes on.
+  // No room for a second session: the first one continues.
   return Explained(status) ? absl::OkStatus() : status;
 }
 

@@ -26,7 +26,7 @@ TemporaryFolder::TemporaryFolder(TemporaryFolder&& other) noexcept
 
 TemporaryFolder::~TemporaryFolder() {
   if (path_.empty()) return;
-  std::error_code ignored;  // nobody is left to tell
+  std::error_code ignored;  // a destructor cannot report it
   std::filesystem::remove_all(path_, ignored);
 }
 

@@ -60,7 +60,7 @@ const (
 	CacheF32          CacheFormat = C.DSV4_CACHE_F32
 )
 
-// Drafter guesses tokens ahead of the model.
+// Drafter is what drafts tokens for speculative decoding.
 type Drafter int32
 
 const (

@@ -36,7 +36,7 @@ func TestTurnsFollowEachOther(t *testing.T) {
 	expect(t, conversation.Finish(), FinishStop)
 	expect(t, must(conversation.MessageCount())(t), 2)
 	expect(t, strings.Contains(must(conversation.ReplyJSON())(t), answered), true)
-	// The turn is over: nobody has asked anything.
+	// The turn is over: there is no new question.
 	events := conversation.Events(background)
 	expect(t, events.Next(), false)
 	expectCode(t, events.Err(), InvalidArgument)

@@ -322,7 +322,7 @@ func (s *Session) Tokens() (tokens []int32, err error) {
 	return tokens, err
 }
 
-// LogProbs are at hand for the last token when Sampling.LogProbs was set, and for the prompt as the
+// LogProbs are available for the last token when Sampling.LogProbs was set, and for the prompt as the
 // last sync asked.
 func (s *Session) LogProbs(position int64) (LogProbs, error) {
 	var logProb C.float

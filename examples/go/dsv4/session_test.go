@@ -31,13 +31,13 @@ func TestStepsSpellTheAnswer(t *testing.T) {
 	expect(t, stats.UsedTokens, int64(len(timeline)))
 	expect(t, stats.PrefillTime > 0, true)
 
-	// The same prompt again: all but the last token is at hand.
+	// The same prompt again: all tokens except the last are reused.
 	synced = must(session.Sync(tokens, nil))(t)
 	expect(t, synced.ReusedTokens, int64(len(tokens)-1))
 	expect(t, synced.Limit, ReuseLastToken)
 }
 
-func TestRewoundAndForkedSessionsGoOnAlike(t *testing.T) {
+func TestRewoundAndForkedSessionsContinueAlike(t *testing.T) {
 	engine := open(t)
 	tokens := prompt(t, engine)
 	session := openSession(t, engine)
@@ -143,7 +143,7 @@ func TestLogProbsAreOfTheLikeliest(t *testing.T) {
 	expectCode(t, err, NotFound)
 }
 
-func TestSavedSessionsGoOn(t *testing.T) {
+func TestSavedSessionsContinue(t *testing.T) {
 	engine := open(t)
 	file := filepath.Join(t.TempDir(), "saved")
 	session := openSession(t, engine)

@@ -174,7 +174,7 @@ TEST_CASE("Tool calls are shown, and the user gives their results") {
   CHECK(window.text().trimmed().section('\n', -1).contains("hall"));
 }
 
-TEST_CASE("A conversation that was saved goes on") {
+TEST_CASE("A conversation that was saved continues") {
   const QTemporaryDir folder;
   const QString path = folder.filePath("brussels.json");
   Window window;

@@ -29,7 +29,7 @@ class Browser {
   void Await(const std::string& script);
   // The page as PNG.
   std::string Screenshot();
-  // What scripts of the page have thrown and nobody caught.
+  // Uncaught exceptions of the page's scripts.
   const std::vector<std::string>& exceptions() const { return exceptions_; }
 
  private:

@@ -313,7 +313,7 @@ TEST_CASE("Limits and stops end answers") {
   CHECK(server.Post(kChat, request)["usage"]["completion_tokens"] == 30);
 }
 
-TEST_CASE("A prompt that was seen is not computed again, but for another salt") {
+TEST_CASE("A prompt that was seen is computed again only for another salt") {
   const ServerProgram& server = SharedServer();
   Json request = RequestOf(Recorded("recall_1000")[0]);
   request["cache_salt"] = "one";

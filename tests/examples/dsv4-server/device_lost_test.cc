@@ -77,7 +77,7 @@ pid_t WorkerOf(const ServerProgram& server) {
 
 }  // namespace
 
-TEST_CASE("A lost device: the model is opened again, and answers go on where they were") {
+TEST_CASE("A lost device: the model is opened again, and answers continue where they were") {
   std::string expected;
   size_t chunks = 0;
   {

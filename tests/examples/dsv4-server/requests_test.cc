@@ -202,7 +202,7 @@ TEST_CASE("Numbers in schemas reach the model as the published code writes them"
   CHECK(status(R"("seed": 1e3)") == 400);
 }
 
-TEST_CASE("Bodies that are no requests are refused, and the connection goes on") {
+TEST_CASE("Bodies that are no requests are refused, and the connection stays open") {
   const ServerProgram& server = SharedServer();
   httplib::Client client = server.Client();
   client.set_keep_alive(true);
@@ -270,7 +270,7 @@ TEST_CASE("A client that vanishes has its session cancelled") {
   CHECK(server.Metric(kAborted) == aborted + 2);
 }
 
-TEST_CASE("A slow reader holds nobody up; one that closes its side is left; all blocks come back") {
+TEST_CASE("A slow reader delays no other; one that closes its side is left; all blocks come back") {
   const ServerProgram& server = SharedServer();
   server.AwaitMetric(kRunning, 0);
   const double aborted = server.Metric(kAborted);

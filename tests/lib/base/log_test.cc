@@ -27,7 +27,7 @@ TEST_CASE("messages up to the level reach the callback, as one line") {
   Log(LogLevel::kWarning, "two\nlines\r");
   Log(LogLevel::kInfo, "not wanted");
   SetLogCallback(nullptr, nullptr, LogLevel::kInfo);
-  Log(LogLevel::kError, "nobody listens");
+  Log(LogLevel::kError, "no callback");
   REQUIRE(lines.size() == 2);
   REQUIRE(lines[0].level == LogLevel::kError);
   REQUIRE(lines[0].text == "shard 3: gone");

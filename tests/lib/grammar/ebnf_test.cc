@@ -46,11 +46,11 @@ TEST_CASE("a fault names its line or rule") {
   REQUIRE_FAILS(Ebnf("root ::= \"x\"\nroot ::= \"y\"\n"), absl::StatusCode::kInvalidArgument,
                 "line 2");
   REQUIRE_FAILS(Ebnf("root ::= root \"x\" | \"x\"\n"), absl::StatusCode::kInvalidArgument,
-                "the rule \"root\" begins with itself");
+                "the rule \"root\" is left-recursive");
   REQUIRE_FAILS(Ebnf("root ::= \"x\" root\n"), absl::StatusCode::kInvalidArgument,
-                "nothing matches");
+                "no text matches");
   REQUIRE_FAILS(Ebnf("root ::= \"a\"{2,1}"), absl::StatusCode::kInvalidArgument,
-                "minimum is above its maximum");
+                "line 1: the minimum of {2,1} is above its maximum");
   REQUIRE_FAILS(Ebnf("root ::= \"a\"{99999999999}"), absl::StatusCode::kUnimplemented,
                 "more than 100000 repetitions");
   REQUIRE_FAILS(Ebnf("root ::= \"\\x1\x10\""), absl::StatusCode::kInvalidArgument,
@@ -68,12 +68,13 @@ TEST_CASE("a hostile grammar ends in an error or a match, not in the stack of th
   }
   REQUIRE_FAILS(Ebnf(chain + "r5000 ::= \"a\""), absl::StatusCode::kUnimplemented,
                 "nested too deeply");
-  REQUIRE_FAILS(Ebnf(groups), absl::StatusCode::kInvalidArgument, "nested deeper than 24");
+  REQUIRE_FAILS(Ebnf(groups), absl::StatusCode::kInvalidArgument,
+                "nested too deeply; at most 24 levels");
   REQUIRE_FAILS(Ebnf(repetitions), absl::StatusCode::kUnimplemented, "nested too deeply");
   auto long_one = Ebnf(optional);
   REQUIRE_OK(long_one);
   CHECK(long_one->pool.Shortened(long_one->root, 4) != kFail);
-  // Each byte has a part to go on with in each place.
+  // Each byte has a continuation in each place.
   CHECK(long_one->Matches("a"));
   CHECK((long_one->Matches("aaaaaaaaaaaaaaaaaaaa") || long_one->pool.exhausted()));
 }

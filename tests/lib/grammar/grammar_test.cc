@@ -35,8 +35,8 @@ bool Holds(const MaskBits& mask, int32_t token) {
   return (mask[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0;
 }
 
-// Walks `text` byte by byte; at each place the mask must hold the tokens that a matcher of its own
-// can go on with, and no others.
+// Walks `text` byte by byte. At each place the mask must allow exactly the tokens that a separate
+// matcher accepts.
 void CheckMasks(const std::shared_ptr<const Grammar>& grammar, absl::string_view text) {
   const Vocabulary& vocabulary = grammar->vocabulary();
   Matcher matcher, other;
@@ -180,7 +180,7 @@ TEST_CASE("a text that is no source is refused") {
   }
 }
 
-TEST_CASE("an output that needs too much memory is refused, and one before it goes on", "[.long]") {
+TEST_CASE("an output that needs too much memory is refused; an earlier one continues", "[.long]") {
   const auto grammar = Grammar::OfRegex(".*a.{200}", Tokens());
   REQUIRE_OK(grammar);
   Matcher matcher;
@@ -211,7 +211,7 @@ TEST_CASE("refusals name the keyword by its place") {
   REQUIRE_FAILS(Grammar::OfSchema(R"({"minLength":"3"})", Tokens()),
                 absl::StatusCode::kInvalidArgument, "schema#/minLength");
   REQUIRE_FAILS(Grammar::OfSchema(R"({"$ref":"#"})", Tokens()), absl::StatusCode::kInvalidArgument,
-                "begins with itself");
+                "is left-recursive");
   const auto broken = Grammar::OfSchema(R"({"properties":{"a\nb/":{"minLength":-1}}})", Tokens());
   CHECK(broken.status().message() ==
         "schema#/properties/a\\nb~1/minLength: expected an integer of 0 or more");

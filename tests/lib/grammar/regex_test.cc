@@ -3,6 +3,7 @@
 #include "lib/grammar/regex.h"
 
 #include <string>
+#include <utility>
 
 #include "lib/base/error.h"
 #include "tests/lib/grammar/language.h"
@@ -99,6 +100,21 @@ TEST_CASE("counts stay counts, however large their product is") {
   CHECK(absl::IsInvalidArgument(Regex("a{-1}").status()));
   CHECK(IsUnsupported(Regex(std::string(5000, '(')).status()));
   CHECK(IsUnsupported(Regex(std::string(kMaxPatternBytes + 1, 'a')).status()));
+}
+
+TEST_CASE("a syntax error names its byte and what is expected") {
+  const std::pair<const char*, const char*> cases[] = {
+      {"ab**", "byte 4 of the pattern: \"*\" has nothing to repeat"},
+      {"a]", "byte 2 of the pattern: unmatched \"]\""},
+      {"(?<a b>c)", "byte 4 of the pattern: expected a group name"},
+      {"(?x)", "expected \"(\", \"(?:\" or \"(?<name>\""},
+      {"[\\d-z]", "byte 6 of the pattern: both ends of a range must be characters"},
+      {"[z-a]", "the first character of a range is above its last"},
+      {"\\y", "unknown escape \\y"},
+      {"a{3,2}", "the minimum of {3,2} is above its maximum"}};
+  for (const auto& [pattern, message] : cases) {
+    REQUIRE_FAILS(Regex(pattern), absl::StatusCode::kInvalidArgument, message);
+  }
 }
 
 TEST_CASE("a pool that was exhausted matches nothing") {

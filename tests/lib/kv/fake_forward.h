@@ -57,7 +57,7 @@ class FakeForward {
         const int64_t ratio = cache_->shape().compress_ratios[static_cast<size_t>(i)];
         if (ratio == 0 || (p + 1) % ratio != 0) continue;
         const int32_t block = rows.compressed_kv_blocks[p / kCompressedKvBlockTokens];
-        bad_writes += Shared(cache_->compressed_pool(), block);
+        bad_writes += Shared(&KvCache::compressed_pool, block);
         const LayerCache& layer = cache_->layer(i);
         const int64_t slot = p % kCompressedKvBlockTokens / ratio;
         Write(layer.compressed, block, slot, Tag(text, p, i, kCompressed));
@@ -66,7 +66,7 @@ class FakeForward {
     }
     for (int32_t i = 0; i < rows.state_write_count; ++i) {
       const StateWrite& write = rows.state_writes[i];
-      bad_writes += Shared(cache_->state_pool(), write.slot);
+      bad_writes += Shared(&KvCache::state_pool, write.slot);
       const uint64_t tag = StateTag(text, rows.first_position + write.row);
       Put(cache_->state(write.slot), cache_->plan().streams_offset_bytes, tag);
       if (cache_->shape().streams_bytes > 0) {
@@ -154,14 +154,14 @@ class FakeForward {
            (scales == 0 || Has(pool.Scales(block, slot), scales, ~tag));
   }
 
-  bool Shared(const BlockPool& pool, int32_t block) const {
+  bool Shared(BlockPool& (KvCache::*pool)(), int32_t block) const {
     MutexLock lock(cache_->mutex());
-    return block == kNoBlock || pool.shared(block);
+    return block == kNoBlock || (cache_->*pool)().shared(block);
   }
 
   void WriteWindow(const SequenceRows& rows, int64_t layer, int64_t p, const Text& text) {
     const int32_t block = rows.window_blocks[p / kWindowBlockTokens];
-    bad_writes += Shared(cache_->window_pool(), block);
+    bad_writes += Shared(&KvCache::window_pool, block);
     Write(cache_->layer(layer).window, block, p % kWindowBlockTokens, Tag(text, p, layer, kWindow));
   }
 
@@ -172,8 +172,8 @@ class FakeForward {
 struct FakeSession {
   FakeSession(KvSequence sequence, FakeForward* model) : kv(std::move(sequence)), forward(model) {}
 
-  // One step over `added`, of which the first `kept` rows are committed; the others are rejected
-  // drafts. Fills MTP slots up to the new length, and `draft_slots` more with drafts' rows.
+  // One step over `added`. The first `kept` rows are committed; the others are rejected drafts.
+  // Fills MTP slots up to the new length, and `draft_slots` more with drafts' rows.
   absl::Status Step(const std::vector<int32_t>& added, int64_t kept, bool per_row,
                     int64_t draft_slots = 0, int64_t prompt = 0) {
     const int64_t rows = static_cast<int64_t>(added.size());

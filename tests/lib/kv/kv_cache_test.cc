@@ -75,6 +75,7 @@ TEST_CASE("rows of all layers, kinds and blocks, and states, lie apart") {
   const std::unique_ptr<KvCache> cache = KvCache::Create(shape, *device).value();
   // Write a number of its own into each row and state, then find them all unharmed.
   const auto visit = [&](auto&& row_at) {
+    const MutexLock lock(cache->mutex());
     uint8_t tag = 1;
     const auto rows = [&](const RowPool& pool, int32_t blocks, int64_t per_block) {
       for (int32_t b = 0; b < blocks; ++b) {

@@ -130,6 +130,7 @@ class World {
     REQUIRE(wrong == 0);
     REQUIRE(broken_promises == 0);
     REQUIRE(forward->bad_writes == 0);
+    const MutexLock lock(cache->mutex());
     for (const BlockPool* pool :
          {&cache->window_pool(), &cache->compressed_pool(), &cache->state_pool()}) {
       int64_t unheld = 0, impossible = 0;
@@ -186,7 +187,7 @@ class World {
          before);
   }
 
-  // Drafts, of which some are rejected.
+  // Drafts; some are rejected.
   void Verify(Actor& actor) {
     const int64_t before = actor.session.kv.length();
     const int64_t rows = std::min<int64_t>(1 + Below(8), kContext - before);
@@ -307,6 +308,7 @@ TEST_CASE("whatever happens to them, sequences show what their own tokens say") 
     REQUIRE(use.compressed.held() == 0);
     REQUIRE(use.states.held() == 1);  // the empty state
     // All that is left is the prefix cache's, and it gives it back.
+    const MutexLock lock(world.cache->mutex());
     REQUIRE_OK(world.cache->MakeRoom(use.windows.size, use.compressed.size, use.states.size - 1));
     REQUIRE(world.cache->prefixes().nodes() == 0);
   }

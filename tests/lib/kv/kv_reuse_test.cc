@@ -98,7 +98,7 @@ TEST_CASE("restore points: every 256 of the last 2048 tokens, every 4096 before,
   REQUIRE(session.kv.length() == 4007);
 }
 
-TEST_CASE("turn ends stay while nobody needs their blocks, the last 8 always") {
+TEST_CASE("turn ends stay while their blocks are not needed, the last 8 always") {
   Fixture f(2048, 6144, 4);
   FakeSession talk = f.Open();
   const std::vector<int32_t> tokens = Tokens(1600, 1);

@@ -15,7 +15,7 @@ using Node = PrefixCache::Node;
 struct Pools {
   explicit Pools(int32_t blocks) : compressed("compressed block", blocks) {}
 
-  // A node whose block nobody else holds.
+  // A node whose block has no other owner.
   Node Add(Node parent, int32_t token, uint64_t salt = 0) {
     const std::vector<int32_t> tokens(256, token);
     const int32_t block = compressed.Take();

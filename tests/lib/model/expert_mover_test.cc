@@ -126,7 +126,7 @@ TEST_CASE("experts that are chosen about alike stay where they are") {
   REQUIRE(layers.mover->traffic().moved == 0);
 }
 
-TEST_CASE("no copy begins while those before it go on") {
+TEST_CASE("no copy begins while earlier ones are under way") {
   Layers layers({.device_bytes = 1});
   for (int pass = 0; pass < 100; ++pass) layers.Pass({7, 15});
   REQUIRE(layers.device.pending.size() == 2);

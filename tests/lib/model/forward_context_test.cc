@@ -34,7 +34,7 @@ class NoRecorder final : public LaunchRecorder {
   void Record(const KernelEntry&, const void*, const Cost&, absl::FunctionRef<void()>) override {}
 };
 
-// Runs A beside B and logs where they run.
+// Runs A concurrently with B and logs where they run.
 struct Runs {
   std::string log;
   TwoStreamDevice device{&log};
@@ -71,7 +71,7 @@ struct Runs {
   }
 };
 
-TEST_CASE("work of few rows runs beside other work, on the second stream") {
+TEST_CASE("work of few rows runs concurrently with other work, on the second stream") {
   for (const int32_t rows : {1, 64}) {
     Runs runs(rows);
     REQUIRE_OK(runs.Run());
@@ -104,7 +104,7 @@ TEST_CASE("streams are joined after a failure, too") {
   REQUIRE(runs.log == "fork B:side join ");
 }
 
-TEST_CASE("what may run beside is planned for both streams, on the second for few rows") {
+TEST_CASE("concurrent work is planned for both streams, on the second for few rows") {
   Runs runs(4096);
   runs.context.planning = true;
   REQUIRE_OK(runs.Run());

@@ -233,7 +233,7 @@ TEST_CASE("drafts chain by the MTP block's own output, and leave no trace") {
     const std::vector<int32_t> drafts = Draft(*engine, sequence, kBegin - 1, kDrafts, &chain);
     REQUIRE(chain.streams.size() == kDrafts - 1);
 
-    // Beside another sequence, from streams that were copied: the same.
+    // Together with another sequence, from streams that were copied: the same.
     KvSequence other = OpenSequence(*engine), again = OpenSequence(*engine);
     fill(again, known);
     const int32_t kept = again.state_slot(), last_row = kBegin - 1;
@@ -257,7 +257,7 @@ TEST_CASE("drafts chain by the MTP block's own output, and leave no trace") {
       REQUIRE(Argmax(LogitsOf(*engine, 1, true)) == drafts[static_cast<size_t>(i)]);
     }
 
-    // The text goes on otherwise: the drafts' slots are written again from the main streams.
+    // The text continues otherwise: the drafts' slots are written again from the main streams.
     for (int32_t position = kBegin; position + 1 < static_cast<int32_t>(tokens.size());
          ++position) {
       CAPTURE(position);
@@ -330,7 +330,7 @@ TEST_CASE("a forward pass that stops leaves the sequence as it was") {
         REQUIRE(asked == stop_at + 1);
         REQUIRE(sequence.length() == begin);
       }
-      // Or stopped by nobody, and given up all the same.
+      // Or computed to its end, and discarded all the same.
       Forward(*engine, sequence, Tokens(garbage).subspan(0, 70), 1);
 
       Forward(*engine, sequence, next, 0);
@@ -347,7 +347,7 @@ TEST_CASE("a forward pass that stops leaves the sequence as it was") {
   }
 }
 
-TEST_CASE("a state written inside a step is one to go on from") {
+TEST_CASE("a pass can continue from a state that was written inside a step") {
   for (const auto& mode : kModes) {
     CAPTURE(BackendName(mode.first));
     const std::shared_ptr<Engine> engine = Open(mode);

@@ -119,8 +119,8 @@ TEST_CASE("a rank's views begin at its rows of data and of scales") {
   CHECK(part.drafter->mtp.h_proj.scale == whole.drafter->mtp.h_proj.scale + 3);
   CHECK(part.drafter->blocks[0].attn.sink == whole.drafter->blocks[0].attn.sink + 2);
 
-  // Both parts together are what is shared out, but for scales of short blocks, which none has
-  // here.
+  // Both parts together are the whole. (Scales of short blocks would be an exception; none is
+  // here.)
   WeightViews first = ShardOf(whole, config, shards, 0);
   CHECK(SharedOutBytes(config, &first) + SharedOutBytes(config, &part) ==
         SharedOutBytes(config, &whole));

@@ -625,7 +625,7 @@ TEST_CASE("opening reads no byte of packed experts beyond the budget of host mem
   const ModelConfig config = FirstLayers(Config(test::BundledFile("config.json")), 2);
   const TempFolder folder;
   const std::string path = folder.Write("experts", "");
-  // Holes, of which the system has a page only when somebody has read it.
+  // Holes: the system has a page of them only after a read.
   std::filesystem::resize_file(path, 64 << 20);
   const auto load = [&](int64_t host_bytes) {
     const Loaded loaded = Weights::Load(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far a prefill on a GPU goes on once it is cancelled: what the host has launched and not
-// waited for. The CUDA runtime is a fake (tests/support/fake_cuda_runtime.h).
+// How far a prefill on a GPU runs after it is cancelled: the kernels that the host has launched and
+// not waited for. The CUDA runtime is a fake (tests/support/fake_cuda_runtime.h).
 #include "tests/support/bundled_model.h"
 #include "tests/support/fake_cuda_runtime.h"
 

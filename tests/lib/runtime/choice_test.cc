@@ -72,7 +72,7 @@ TEST_CASE("stop strings end the text before them, stop tokens with them") {
   }
 }
 
-TEST_CASE("a session goes on after a stop string as if it had not stopped") {
+TEST_CASE("a session continues after a stop string as if it had not stopped") {
   const std::shared_ptr<Engine> engine = OpenEngine();
   for (const int32_t drafts : {0, 3}) {
     const std::unique_ptr<Session> session =
@@ -136,7 +136,7 @@ TEST_CASE("log-probabilities of a prompt are those of computing its beginnings")
   REQUIRE_OK(session->Prefill(0, nullptr));
   REQUIRE(session->prompt_log_probs().empty());
   for (const int64_t begin : {1, 130}) {
-    // Rows that are at hand are computed again for it.
+    // Rows that could be reused are computed again for it.
     const SyncOptions options{.log_probs = {.begin = begin, .count = 2}};
     REQUIRE(session->Sync(prompt, options).value().reused_tokens < begin);
     REQUIRE_OK(session->Step());
@@ -253,7 +253,7 @@ TEST_CASE("a mask holds for every token, in the thread of the call, and drafts o
   }
 }
 
-TEST_CASE("sampled tokens do not depend on what runs beside, drafts included; a fork goes on alike",
+TEST_CASE("sampled tokens do not depend on concurrent work or drafts; a fork continues alike",
           "[threads]") {
   const std::shared_ptr<Engine> engine = OpenEngine();
   for (const int32_t drafts : {0, 3}) {

@@ -322,7 +322,7 @@ std::string CallOf(const std::string& value) {
 
 // Twice the same answer, in tokens that no tokenizer would choose: the rows of a saved session
 // serve the next turn of a conversation with its messages, down to those.
-TEST_CASE("a conversation goes on from a saved session") {
+TEST_CASE("a conversation continues from a saved session") {
   SamplingParams sampling;
   const auto tokenizer = Tokenizer::Load(test::kBundledModel + "/tokenizer.json").value();
   for (const char letter : std::string("Paris")) {
@@ -511,7 +511,7 @@ TEST_CASE("a budget of reasoning ends it by its token") {
   REQUIRE(chat.Spelled() == chat.Published(kThinking));
 }
 
-// Drafts lie ahead of what is delivered; where a turn is cut they are no part of it.
+// Drafts lie behind the delivered tokens; where a turn is cut they are no part of it.
 TEST_CASE("drafts change nothing") {
   std::vector<int32_t> timelines[2];
   for (const int32_t drafts : {0, 3}) {
@@ -527,7 +527,7 @@ TEST_CASE("drafts change nothing") {
   REQUIRE(timelines[0] == timelines[1]);
 }
 
-TEST_CASE("a fork goes on with the messages of both") {
+TEST_CASE("a fork continues with the messages of both") {
   Chat chat({kPolite});
   chat.Ask({User("What is the capital of France?")});
   REQUIRE_OK(chat->Append({User("What is the capital of Italy?")}));

@@ -194,7 +194,7 @@ TEST_CASE("experts on disk are read while the CPU computes its own") {
   REQUIRE(logits == test::LogitsAfter(OpenLoud(WithShare({})), prompt));
 }
 
-TEST_CASE("a long prompt that streams experts beside others on disk has the CPU's share alike") {
+TEST_CASE("the CPU's share is the same while a long prompt streams experts and reads others") {
   const std::vector<int32_t> prompt = AnyTokens(68, 4);
   EngineOptions options = WithShare({});
   options.max_sessions = 1;

@@ -43,7 +43,7 @@ EngineOptions OnTestedBackend(const EngineOptions& options) {
   return cuda;
 }
 
-TEST_CASE("the tests beside this one open engines of the cuda backend") {
+TEST_CASE("the tests of this program open engines of the cuda backend") {
   const auto engine = OpenBundled({.context_tokens = 512});
   REQUIRE(engine->info().backend == Backend::kCuda);
   REQUIRE(engine->model().ranks() == Gpus());

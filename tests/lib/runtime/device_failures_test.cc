@@ -53,7 +53,7 @@ absl::Status Steps(Session* session) {
 }
 
 // A prompt in chunks and steps with drafts; the session saved and loaded by one whose penalties
-// want whole rows of logits.
+// need whole rows of logits.
 absl::Status Use(const std::shared_ptr<Engine>& engine) {
   DSV4_ASSIGN_OR_RETURN(const auto first, Session::Open(engine, {.draft_tokens = 2}));
   DSV4_RETURN_IF_ERROR(first->Sync(AnyTokens(300, 1)).status());
@@ -151,7 +151,7 @@ TEST_CASE("a GPU without memory for any allocation is told of") {
   REQUIRE_OK(Use(engine));
 }
 
-TEST_CASE("an integrated GPU's memory is counted once, and what is uploaded is not cached beside") {
+TEST_CASE("an integrated GPU's memory is counted once; uploaded weights leave the page cache") {
   EngineOptions options{
       .backend = Backend::kCuda, .context_tokens = 1024, .weight_budgets = {.least = true}};
   const auto plan_of = [&](const ExpertBudgets& budgets) {

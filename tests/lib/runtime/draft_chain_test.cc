@@ -19,7 +19,7 @@ struct DraftedRun {
 
 bool AllowAll(void*, absl::Span<const int32_t>, int64_t, absl::Span<uint32_t>) { return true; }
 
-// Two sessions in the same steps that want different numbers of drafts; `by_host`: with a mask,
+// Two sessions in the same steps that ask for different numbers of drafts; `by_host`: with a mask,
 // which the host has to be asked about.
 std::vector<DraftedRun> Run(const std::shared_ptr<Engine>& engine, int32_t drafts,
                             SamplingParams sampling, bool by_host) {

@@ -174,7 +174,7 @@ TEST_CASE("logits that stop to change fail the step") {
   CHECK(Count(*engine, Alarm::kFrozenLogits) == 1);
 }
 
-TEST_CASE("runs of tokens are alarms, and the text goes on") {
+TEST_CASE("runs of tokens are alarms, and the text continues") {
   const std::shared_ptr<Engine> engine = OpenEngine();
   const auto bos = static_cast<int32_t>(engine->config().bos_token_id);
   SamplingParams sampling;

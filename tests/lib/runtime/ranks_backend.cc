@@ -10,7 +10,7 @@ EngineOptions OnTestedBackend(const EngineOptions& options) {
   return on_two;
 }
 
-TEST_CASE("the tests beside this one open engines on two devices") {
+TEST_CASE("the tests of this program open engines on two devices") {
   REQUIRE(OpenBundled({.context_tokens = 512})->model().ranks() == 2);
 }
 

@@ -19,7 +19,7 @@ using test::Outcome;
 using test::PlanOf;
 using test::WithBudgets;
 
-// A prompt in two chunks, a fork with drafts beside it, and a sampled session.
+// A prompt in two chunks, a fork of it with drafts, and a sampled session.
 Outcome Run(const std::shared_ptr<Engine>& engine) {
   Outcome outcome;
   const std::unique_ptr<Session> greedy = OpenColdSession(engine, {.draft_tokens = 2});
@@ -130,7 +130,7 @@ TEST_CASE("experts that are streamed for a long prompt give the same bits", "[bu
   REQUIRE(traffic.stream_seconds > 0);
 }
 
-TEST_CASE("experts that are streamed beside others on disk give the same bits", "[budgets]") {
+TEST_CASE("streamed experts give the same bits while others are on disk", "[budgets]") {
   // No step is recorded, so that shorter chunks stream.
   constexpr int kRows = 20;
   const auto open = [](const ExpertBudgets& budgets) {

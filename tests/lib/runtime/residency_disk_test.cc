@@ -59,7 +59,7 @@ TEST_CASE("experts that are read from disk change no token and no logit") {
   // The first three layers are hash-routed, so most steps know some of their experts beforehand.
   REQUIRE(traffic.prefetched > 0);
   REQUIRE(traffic.prefetched < traffic.disk_reads);
-  // Beside others that move.
+  // While other experts move.
   ExpertBudgets all_tiers = MostOnDisk(kExpertsOnHost);
   all_tiers.shuffle = 7;
   all_tiers.plain_reads = true;

@@ -36,7 +36,7 @@ RecordedRun ContinueFrom(Session& session) {
   return run;
 }
 
-TEST_CASE("a session rewound or forked at any position goes on as a straight one") {
+TEST_CASE("a session rewound or forked at any position continues as a straight one") {
   const std::shared_ptr<Engine> engine = OpenBundled(Options());
   const std::vector<int32_t> tokens = AnyTokens(540, 1);
   std::map<std::pair<std::vector<int32_t>, int64_t>, RecordedRun> runs;
@@ -92,7 +92,7 @@ TEST_CASE("a session rewound or forked at any position goes on as a straight one
   }
 }
 
-TEST_CASE("a session forked and rewound in the middle of a prefill goes on as a straight one") {
+TEST_CASE("a session forked and rewound in the middle of a prefill continues as a straight one") {
   const std::shared_ptr<Engine> engine = OpenBundled(Options());
   const std::vector<int32_t> tokens = AnyTokens(300, 2);
   const RecordedRun straight = RunAlone(engine, tokens, kTokens);
@@ -106,7 +106,7 @@ TEST_CASE("a session forked and rewound in the middle of a prefill goes on as a 
   REQUIRE((ContinueFrom(*fork) == straight));
 }
 
-TEST_CASE("a session rewound or forked after a rejected draft goes on as a straight one") {
+TEST_CASE("a session rewound or forked after a rejected draft continues as a straight one") {
   const std::shared_ptr<Engine> engine = OpenBundled(Options());
   SamplingParams sampling{.banned_tokens = engine->eos_tokens(), .draft_tokens = 3};
   for (const int64_t length : {120, 126, 254}) {

@@ -149,7 +149,7 @@ struct LayerWatch {
   Tap tap;
 };
 
-TEST_CASE("a cancelled step ends with the layer it is in, and the session goes on from there") {
+TEST_CASE("a cancelled step ends with the layer it is in, and the session continues from there") {
   const std::shared_ptr<Engine> engine = OpenBundled(Options());
   const std::vector<int32_t> prompt = AnyTokens(300, 4);
   const RecordedRun straight = RunAlone(engine, prompt, 5);
@@ -183,7 +183,7 @@ TEST_CASE("the others of a cancelled step are computed without the one that canc
       if (layer == 3) sessions.all[0]->Cancel();
     });
     REQUIRE_OK(Session::StepAll(sessions.all, absl::MakeSpan(sessions.results)));
-    // The 19 rows before the second prompt's last token beside 45 of the first; then they alone.
+    // The 19 rows before the second prompt's last token with 45 of the first; then the 19 alone.
     REQUIRE((watch.layers[3] == std::pair<int64_t, int64_t>(3, 64)));
     REQUIRE((watch.layers[4] == std::pair<int64_t, int64_t>(0, 19)));
   }
@@ -208,7 +208,7 @@ TEST_CASE("who waits for another's step is cancelled within a layer of it") {
       while (requests() == before) std::this_thread::yield();
       sessions.all[1]->Cancel();
     }
-    // Nothing else ends its wait: the step of the other session does not go on before.
+    // Nothing else ends its wait: the step of the other session does not continue before.
     if (layer == 3) waiting.wait();
   });
   REQUIRE_OK(sessions.all[0]->Step());

@@ -33,7 +33,7 @@ std::vector<uint8_t> Saved(const Session& session) {
   return image;
 }
 
-TEST_CASE("a saved session goes on as if it had never left, bit for bit") {
+TEST_CASE("a saved session continues as if it had never left, bit for bit") {
   const std::shared_ptr<Engine> engine = OpenBundled({.context_tokens = 1024});
   const std::shared_ptr<Engine> other = OpenBundled({.context_tokens = 2048, .max_sessions = 2});
   for (const int64_t length :
@@ -180,7 +180,7 @@ TEST_CASE("killed while saving, a session file is the old one or the new one", "
     const int64_t new_tokens = 5 + round;
     int ready[2];
     REQUIRE(pipe(ready) == 0);
-    // Nobody has an engine open here: the process that forks has one thread.
+    // No engine is open here: the process that forks has one thread.
     const pid_t child = fork();
     REQUIRE(child >= 0);
     if (child == 0) {

@@ -53,7 +53,7 @@ TEST_CASE("the bundled model answers with the tokens of its gates on every backe
   }
 }
 
-TEST_CASE("a seed fixes the text, whatever runs beside; another seed changes it") {
+TEST_CASE("a seed fixes the text, whatever runs concurrently; another seed changes it") {
   const std::shared_ptr<Engine> engine = OpenBundled({.threads = 2});
   const std::vector<int32_t> prompt = AnyTokens(30, 1);
   const auto sample = [&](uint64_t seed) {
@@ -135,7 +135,7 @@ TEST_CASE("wrong calls fail by name and change nothing") {
   REQUIRE(std::vector<int32_t>(session->tokens().begin(), session->tokens().end()) == prompt);
 }
 
-TEST_CASE("a cancelled prefill leaves a session that goes on to the same answer") {
+TEST_CASE("a cancelled prefill leaves a session that continues to the same answer") {
   const std::shared_ptr<Engine> engine = OpenBundled({.prefill_chunk_tokens = 50, .threads = 1});
   const std::vector<int32_t> prompt = AnyTokens(220, 2);
   const std::unique_ptr<Session> straight = OpenSession(engine, {.max_tokens = 10});
@@ -154,7 +154,7 @@ TEST_CASE("a cancelled prefill leaves a session that goes on to the same answer"
   REQUIRE(Run(*session).tokens == Run(*straight).tokens);
 }
 
-TEST_CASE("a full pool is the error of the session that asked; the others go on") {
+TEST_CASE("a full pool is the error of the session that asked; the others continue") {
   const std::shared_ptr<Engine> engine =
       OpenBundled({.cache_tokens = 512, .max_sessions = 2, .threads = 1});
   const std::unique_ptr<Session> first = OpenSession(engine), second = OpenSession(engine);

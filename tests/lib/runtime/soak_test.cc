@@ -87,7 +87,8 @@ class Soak {
     for (Slot& slot : slots_) {
       const MutexLock lock(&slot.mutex);
       if (slot.session == nullptr) continue;
-      // Whatever happened to it, it continues. Blocks that one session lacks are free for the next.
+      // The session continues, whatever happened to it. Blocks that one session lacks are free for
+      // the next.
       for (int i = 0; i < 3; ++i) {
         const absl::StatusOr<StepResult> step = slot.session->Step();
         REQUIRE((step.ok() || Tolerated(step.status())));
@@ -194,7 +195,7 @@ class Soak {
     }
   }
 
-  // Locks a second slot without waiting: two threads may want each other's.
+  // Locks a second slot without waiting: two threads may ask for each other's.
   void Fork(Slot& slot, std::mt19937& random) ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex) {
     Slot& other = slots_[random() % kSlots];
     if (&other == &slot || !other.mutex.TryLock()) return;

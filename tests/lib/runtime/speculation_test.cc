@@ -80,16 +80,16 @@ void CompareWithDrafts(const Drafting& drafter, EngineOptions options, size_t pr
   }
 }
 
-TEST_CASE("drafts change no token and no logit, whatever runs beside") {
+TEST_CASE("drafts change no token and no logit, whatever runs concurrently") {
   CompareWithDrafts(kMtpDrafts, Options(0), kPrompts, test::kSanitized ? 3 : 1);
 }
 
-TEST_CASE("drafts of a DSpark drafter change no token and no logit, whatever runs beside",
+TEST_CASE("drafts of a DSpark drafter change no token and no logit, whatever runs concurrently",
           "[dspark]") {
   CompareWithDrafts(kDsparkDrafts, Options(0), kPrompts, test::kSanitized ? 4 : 2);
 }
 
-TEST_CASE("drafts by n-grams change no token and no logit, whatever runs beside") {
+TEST_CASE("drafts by n-grams change no token and no logit, whatever runs concurrently") {
   CompareWithDrafts(kNgramDrafts, Options(0), kPrompts, 3);
 }
 

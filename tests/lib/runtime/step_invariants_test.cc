@@ -97,7 +97,7 @@ TEST_CASE("sequences in one batch give the logits of each alone") {
   for (const Mode& mode : Modes()) {
     CAPTURE(BackendName(mode.backend));
     const std::shared_ptr<Engine> engine = OpenLoud(Options(mode, 512));
-    // Two steps: prompts of different lengths together, then decode rows beside a prefill chunk.
+    // Two steps: prompts of different lengths together, then decode rows with a prefill chunk.
     const int64_t first[] = {130, 1, 77, 140}, second[] = {1, 1, 90, 1};
     std::vector<std::vector<int32_t>> tokens;
     std::vector<KvSequence> sequences;

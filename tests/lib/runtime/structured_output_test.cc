@@ -261,7 +261,7 @@ TEST_CASE("a greedy output that matched anyway is unchanged") {
   }
 }
 
-TEST_CASE("a saved, forked or rewound output goes on in its grammar") {
+TEST_CASE("a saved, forked or rewound output continues in its grammar") {
   const std::shared_ptr<Engine> engine = OpenEngine();
   const auto tokens = *engine->grammar_tokens();
   const std::vector<int32_t> prompt = ChatPrompt(*engine, kQuestion, ThinkingMode::kThinking);

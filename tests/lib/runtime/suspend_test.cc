@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine that gives its memory back and takes it again: sessions go on with the same bits, and
-// what fails on the way loses nothing.
+// An engine that gives its memory back and takes it again: sessions continue with the same bits,
+// and a failure on the way loses nothing.
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
@@ -97,7 +97,7 @@ struct Sessions {
   std::unique_ptr<Session> answer, fork, prompt;
 };
 
-TEST_CASE("sessions of an engine that was suspended go on with the same bits") {
+TEST_CASE("sessions of an engine that was suspended continue with the same bits") {
   const EngineOptions options{.context_tokens = 1024, .max_draft_tokens = 3};
   const std::vector<RecordedRun> expected = Sessions(OpenBundled(options, LoudModel())).RunToEnd();
   const TempFolder folder;

@@ -91,7 +91,7 @@ TEST_CASE("a forced token needs no candidate, and rules are checked as for a who
                 absl::StatusCode::kInvalidArgument, "has no text");
 }
 
-TEST_CASE("penalties, bias and a great top_k want all logits") {
+TEST_CASE("penalties, bias and a large top_k need all logits") {
   Sampler sampler(2000, 2000, {});
   for (const SamplingParams& params :
        {SamplingParams{.repetition_penalty = 1.1f}, SamplingParams{.presence_penalty = 1},

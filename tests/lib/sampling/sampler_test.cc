@@ -175,8 +175,8 @@ TEST_CASE("the order is temperature, top-k, top-p, min-p") {
   REQUIRE(Support(p, params) == std::set<int32_t>{0});
   params.top_p = 0.6f;
   REQUIRE(Support(p, params) == std::set<int32_t>{0, 1});
-  // Temperature first: at 0.5 the probabilities are as the squares 16 : 9 : 4 : 1, of which token 0
-  // has 16 / 30 = 0.533; at 1 it has only 0.4.
+  // Temperature first: at 0.5 the probabilities are as the squares 16 : 9 : 4 : 1, and token 0 has
+  // 16 / 30 = 0.533; at 1 it has only 0.4.
   params = {};
   params.temperature = 0.5f;
   params.top_p = 0.5f;

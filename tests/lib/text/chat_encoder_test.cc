@@ -36,7 +36,7 @@ std::string Text(absl::string_view json, const ChatOptions& options,
   return *text;
 }
 
-// Holds the recorded cases, of which `prompts` are rendered and the others refused.
+// Checks the recorded cases: `prompts` of them are rendered, the others are refused.
 void CheckCases(const std::vector<test::EncodeCase>& cases, int prompts) {
   for (const test::EncodeCase& c : cases) {
     INFO("case " << c.number);
@@ -100,11 +100,11 @@ TEST_CASE("the published pairs are equal") {
     INFO("pair " << i);
     const std::string stem = "tests/oracle/encoding_published/test_";
     const JsonValue input = test::Document(absl::StrCat(stem, "input_", i, ".json"));
-    // Of the first the tools stand beside the messages, and belong to message 0.
-    const JsonValue* beside = input.Find("tools");
-    auto messages = MessagesFromJson(beside ? *input.Find("messages") : input);
+    // The first case has its tools next to the messages. They belong to message 0.
+    const JsonValue* tools = input.Find("tools");
+    auto messages = MessagesFromJson(tools ? *input.Find("messages") : input);
     REQUIRE_OK(messages);
-    if (beside) messages->front().tools = *ToolsFromJson(*beside);
+    if (tools) messages->front().tools = *ToolsFromJson(*tools);
     const auto text =
         RenderChatText(*messages, {.mode = i == 4 ? ThinkingMode::kChat : ThinkingMode::kThinking});
     REQUIRE_OK(text);
@@ -141,7 +141,7 @@ TEST_CASE("roles in unusual order follow the published rules") {
   CHECK(Text(list({d, a}), kChat) == kUser + "d" + kUser + "a" + kAssistant + kThinkEnd);
   CHECK(Text(list({d, a}), kThinking) == kUser + "a" + kAssistant + kThink);
   CHECK(Text(list({a, d}), kThinking) == kUser + "a" + kUser + "d" + kAssistant + kThink);
-  // A role that nobody knows is an error only where it would be rendered.
+  // An unknown role is an error only where it would be rendered.
   const std::string critic = R"({"role": "critic", "content": "c"})";
   CHECK(Text(list({critic, a}), kThinking) == kUser + "a" + kAssistant + kThink);
   REQUIRE_FAILS(RenderChatText(Messages(list({critic, a})), kChat),

@@ -29,7 +29,7 @@ nul|tru|True|None|nan|inf|-|+1|01|-01|00|1.|.5|1e|1e+|0x10|1_0|-NaN|--1|1 2|NaNx
 def documents():
     yield ""
     for line in FIXED.split("\n"):
-        # "|" separates, but for the one inside a string.
+        # "|" separates, except inside a string.
         yield from line.replace('"a|a"', '"a\x7fa"').split("|")
     yield from ["\n1\t\r ", "\v1", "\f1", "\u00a01", "\ufeff1", '"a\tb"', '"a\nb"', '"a\x00"', "\x00"]
     yield from ["9" * 4300, "-" + "9" * 4300, "9" * 4301, "[" + "9" * 4301 + "]", "9" * 4301 + ".0"]

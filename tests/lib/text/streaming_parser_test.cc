@@ -465,7 +465,7 @@ TEST_CASE("calls without the markers around them are calls where nothing else ca
   }
 }
 
-TEST_CASE("reasoning that quotes tool markup goes on to its end") {
+TEST_CASE("reasoning that quotes tool markup continues to its end") {
   std::mt19937 random(31);
   const std::string call = INVOKE("f") PARAMETER("a", "true") "x" PARAMETER_END INVOKE_END;
   for (const std::string& quoted :
@@ -494,7 +494,7 @@ TEST_CASE("reasoning that quotes tool markup goes on to its end") {
     CHECK(calls.Count(Kind::kToolCallEnd) == 1);
     CHECK(calls.Joined(Kind::kToolCallStart, 0) == "f");
   }
-  // Calls of which nothing says that they were quoted.
+  // Calls without a sign that they were quoted.
   for (const std::string& after : {std::string(), std::string(EOS), std::string("\n" EOS)}) {
     const EventLog log = Streamed("plan\n" + call + after, kThinking);
     CHECK(log.Joined(Kind::kReasoning) == "plan\n");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ids and texts against the HF tokenizers library: the bundled model's tokenizer by the cases that
-// tools/tinymodel/tokenizer_cases.py recorded, the family's by the oracle's where it is at hand.
+// tools/tinymodel/tokenizer_cases.py recorded, the family's by the oracle's where it is available.
 #include "lib/text/tokenizer.h"
 
 #include <algorithm>

@@ -79,7 +79,7 @@ TEST_CASE("Limits of times are kept, or told") {
             "depth 1024, 1 at a time: p99_ttft_ms is ") == 0);
 }
 
-TEST_CASE("Where nobody listens there is no report") {
+TEST_CASE("Without a server there is no report") {
   Options options = Small();
   options.url = "http://127.0.0.1:1";
   CHECK_THROWS_AS(Client(options), ServerError);

@@ -21,7 +21,7 @@ enum class Lie {
   kNone,
   kShort,             // answers have a token less than was asked for
   kForgetsPosition3,  // facts at positions that are 3 modulo 8
-  kStalls,            // nobody decodes while a long prompt is computed
+  kStalls,            // no request decodes while a long prompt is computed
   kInOrder,           // prompts are computed one after the other
   kCutStream,         // with many requests, one of them ends without a word
   kNoReuse,           // no prompt is found again

@@ -78,7 +78,7 @@ codes! {
         F32 = DSV4_CACHE_F32,
     }
 
-    /// What guesses tokens ahead of the model; `AUTO` is the model's own.
+    /// What drafts tokens for speculative decoding; `AUTO` is the checkpoint's drafter.
     Drafter {
         AUTO = DSV4_DRAFTER_AUTO,
         NONE = DSV4_DRAFTER_NONE,

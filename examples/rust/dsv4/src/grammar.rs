@@ -50,7 +50,7 @@ type Open = unsafe extern "C" fn(
 ) -> sys::dsv4_status;
 
 impl Grammar {
-    /// Safety: owned by nobody else.
+    /// Safety: `raw` has no other owner.
     unsafe fn own(raw: *mut sys::dsv4_grammar) -> Grammar {
         Grammar(Arc::new(Handle(NonNull::new(raw).expect("a grammar"))))
     }

@@ -52,7 +52,7 @@ pub(crate) fn c_string(argument: &str, text: &[u8]) -> Result<CString> {
     CString::new(text).map_err(|_| Error::invalid(argument, format!("{argument} holds a NUL byte")))
 }
 
-/// `None` for none, of which [`text_of`] is NULL.
+/// `None` for no text; [`text_of`] makes it NULL.
 pub(crate) fn c_option(argument: &str, text: Option<impl AsRef<OsStr>>) -> Result<Option<CString>> {
     text.map(|text| c_string(argument, text.as_ref().as_bytes())).transpose()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Closures that the library calls: what they are told, what they decide, and their panics.
-use crate::{go_on, long_prompt, model, open, prompt, TemporaryFile};
+use crate::{continued, long_prompt, model, open, prompt, TemporaryFile};
 use dsv4::{Code, Engine, EngineOptions, LogLevel, Progress, ProgressPhase};
 use std::ops::ControlFlow;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -43,7 +43,7 @@ fn panics_go_around_c() {
 
     let tokens = prompt(&engine);
     session.sync(&tokens).unwrap();
-    let expected = go_on(&mut session, 4);
+    let expected = continued(&mut session, 4);
     session.rewind(tokens.len() as i64).unwrap();
     session.set_token_mask(|_, _, _| panic!("by mask")).unwrap();
     assert_eq!(panic_of(|| session.step()), "by mask");
@@ -54,7 +54,7 @@ fn panics_go_around_c() {
 
     // The session is none the worse for it.
     session.clear_token_mask().unwrap();
-    assert_eq!(go_on(&mut session, 4), expected);
+    assert_eq!(continued(&mut session, 4), expected);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_token_mask_decides() {
         .unwrap();
     let mut fork = session.fork().unwrap();
     assert_ne!(session.step().unwrap().token, first);
-    assert_eq!(go_on(&mut session, 3), *dictated);
+    assert_eq!(continued(&mut session, 3), *dictated);
     assert_eq!(session.step().unwrap_err().code(), Code::CANCELLED);
 
     // The closure lives as long as any session that calls it.

@@ -27,7 +27,7 @@ fn turns_follow_each_other() {
     assert_eq!(conversation.finish(), Finish::STOP);
     assert_eq!(conversation.message_count().unwrap(), 2);
     assert!(conversation.reply_json().unwrap().contains(PARIS));
-    // The turn is over: nobody has asked anything.
+    // The turn is over: there is no new question.
     let error = conversation.events().next().unwrap().unwrap_err();
     assert_eq!(error.code(), Code::INVALID_ARGUMENT);
 

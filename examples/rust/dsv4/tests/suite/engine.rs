@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-use crate::{go_on, model, open, prompt};
+use crate::{continued, model, open, prompt};
 use dsv4::{Backend, CacheFormat, Canary, Code, Drafter, Engine, EngineOptions};
 use std::ops::ControlFlow;
 
@@ -124,7 +124,7 @@ fn handles_close_in_any_order() {
     let mut session = engine.session().unwrap();
     drop(engine);
     session.sync(&tokens).unwrap();
-    assert!(!go_on(&mut session, 3).is_empty());
+    assert!(!continued(&mut session, 3).is_empty());
     drop(session);
     assert!(!tokenizer.encode("still there").unwrap().is_empty());
 }
@@ -135,7 +135,7 @@ fn several_sessions_step_in_one_pass() {
     let tokens = prompt(&engine);
     let mut alone = engine.session().unwrap();
     alone.sync(&tokens).unwrap();
-    let expected = go_on(&mut alone, 4);
+    let expected = continued(&mut alone, 4);
 
     let mut first = engine.session().unwrap();
     let mut empty = engine.session().unwrap();

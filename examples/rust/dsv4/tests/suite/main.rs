@@ -32,7 +32,7 @@ pub fn long_prompt() -> Vec<i32> {
 }
 
 /// Up to `count` tokens with which the session continues.
-pub fn go_on(session: &mut dsv4::Session, count: usize) -> Vec<i32> {
+pub fn continued(session: &mut dsv4::Session, count: usize) -> Vec<i32> {
     let mut tokens = Vec::new();
     while tokens.len() < count {
         let step = session.step().unwrap();

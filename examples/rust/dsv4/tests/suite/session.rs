@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-use crate::{go_on, long_prompt, open, prompt, TemporaryFile};
+use crate::{continued, long_prompt, open, prompt, TemporaryFile};
 use dsv4::{
     Code, Finish, Grammar, ProgressPhase, ProgressUnit, ReuseLimit, Sampling, SessionOptions,
     SyncOptions, ToolChoice, ToolOptions,
@@ -27,24 +27,24 @@ fn steps_spell_the_answer() {
     assert_eq!(stats.prompt_tokens, tokens.len() as i64);
     assert_eq!(stats.used_tokens as usize, session.tokens().unwrap().len());
 
-    // The same prompt again: all but the last token is at hand.
+    // The same prompt again: all tokens except the last are reused.
     let again = session.sync(&tokens).unwrap();
     assert_eq!(again.reused_tokens, tokens.len() as i64 - 1);
     assert_eq!(again.limit, ReuseLimit::LAST_TOKEN);
 }
 
 #[test]
-fn rewound_and_forked_sessions_go_on_alike() {
+fn rewound_and_forked_sessions_continue_alike() {
     let engine = open();
     let tokens = prompt(&engine);
     let mut session = engine.session().unwrap();
     session.sync(&tokens).unwrap();
-    let expected = go_on(&mut session, 5);
+    let expected = continued(&mut session, 5);
     assert!(session.rewind(tokens.len() as i64).unwrap() > 0);
     let mut fork = session.fork().unwrap();
-    assert_eq!(go_on(&mut session, 5), expected);
+    assert_eq!(continued(&mut session, 5), expected);
     drop(session);
-    assert_eq!(go_on(&mut fork, 5), expected);
+    assert_eq!(continued(&mut fork, 5), expected);
     assert_eq!(fork.rewind(-1).unwrap_err().code(), Code::INVALID_ARGUMENT);
 }
 
@@ -114,7 +114,7 @@ fn sampling_is_taken_and_told() {
     assert_eq!(told.banned_tokens, sampling.banned_tokens);
     assert_eq!(told.stop_strings, sampling.stop_strings);
     session.sync(&tokens).unwrap();
-    assert_eq!(go_on(&mut session, 10).len(), 3);
+    assert_eq!(continued(&mut session, 10).len(), 3);
 
     let refused = Sampling { top_p: 2.0, ..Default::default() };
     let error = session.set_sampling(&refused).unwrap_err();
@@ -155,7 +155,7 @@ fn log_probs_are_of_the_likeliest() {
 }
 
 #[test]
-fn saved_sessions_go_on() {
+fn saved_sessions_continue() {
     let engine = open();
     let file = TemporaryFile::new("saved");
     let mut session = engine.session().unwrap();
@@ -171,13 +171,13 @@ fn saved_sessions_go_on() {
     assert_eq!(*seen.last().unwrap(), (ProgressPhase::SAVE, ProgressUnit::BYTES, true));
     let memory = session.save_to_memory().unwrap();
     assert_eq!(memory, std::fs::read(&file.0).unwrap());
-    let expected = go_on(&mut session, 5);
+    let expected = continued(&mut session, 5);
 
     let mut other = open().session().unwrap();
     other.load(&file.0).unwrap();
-    assert_eq!(go_on(&mut other, 5), expected);
+    assert_eq!(continued(&mut other, 5), expected);
     other.load_from_memory(&memory).unwrap();
-    assert_eq!(go_on(&mut other, 5), expected);
+    assert_eq!(continued(&mut other, 5), expected);
 
     // Cancelled and damaged: the session stays as it was.
     let before = other.tokens().unwrap().to_vec();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-use crate::{go_on, long_prompt, open, prompt};
+use crate::{continued, long_prompt, open, prompt};
 use dsv4::{CancelHandle, Code, Conversation, Engine, Parser, Session, Tokenizer};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,16 +40,16 @@ fn sessions_of_one_engine_run_on_several_threads() {
     let mut session = engine.session().unwrap();
     session.sync(&tokens).unwrap();
     let mut fork = session.fork().unwrap();
-    let expected = go_on(&mut session, 6);
+    let expected = continued(&mut session, 6);
     // A session moves to its thread; the engine is shared.
-    let moved = thread::spawn(move || go_on(&mut fork, 6));
+    let moved = thread::spawn(move || continued(&mut fork, 6));
     let others: Vec<_> = (0..2)
         .map(|_| {
             let (engine, tokens) = (engine.clone(), tokens.clone());
             thread::spawn(move || {
                 let mut session = engine.session().unwrap();
                 session.sync(&tokens).unwrap();
-                go_on(&mut session, 6)
+                continued(&mut session, 6)
             })
         })
         .collect();
@@ -66,7 +66,7 @@ fn a_cancelled_session_goes_on() {
     let tokens = long_prompt();
     let mut straight = engine.session().unwrap();
     straight.sync(&tokens).unwrap();
-    let expected = go_on(&mut straight, 4);
+    let expected = continued(&mut straight, 4);
 
     let options = dsv4::SessionOptions { cache_salt: 1, ..Default::default() };
     let mut session = engine.session_with(&options).unwrap();
@@ -101,7 +101,7 @@ fn a_cancelled_session_goes_on() {
     over.store(true, Ordering::Relaxed);
     canceller.join().unwrap();
     session.sync(&tokens).unwrap();
-    assert_eq!(go_on(&mut session, 4), expected);
+    assert_eq!(continued(&mut session, 4), expected);
 
     // Harmless when nothing runs, and when nothing is left.
     cancel.cancel();

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/runtime/logit_wants.h"
+#include "lib/runtime/logit_requests.h"
 
 #include "lib/base/status_macros.h"
 
 namespace dsv4 {
 
-LogitWants::LogitWants(const StepLimits& limits) {
+LogitRequests::LogitRequests(const StepLimits& limits) {
   rows_.reserve(static_cast<size_t>(limits.rows));
   questions_.reserve(static_cast<size_t>(limits.logit_rows));
 }
 
-void LogitWants::Clear() {
+void LogitRequests::Clear() {
   rows_.clear();
   questions_.clear();
 }
 
-void LogitWants::Add(int32_t row, const std::optional<LogitQuestion>& question) {
+void LogitRequests::Add(int32_t row, const std::optional<LogitQuestion>& question) {
   if (question) {
     questions_.push_back(*question);
     questions_.back().row = size();
@@ -24,7 +24,7 @@ void LogitWants::Add(int32_t row, const std::optional<LogitQuestion>& question) 
 }
 
 // One transfer for rows that follow each other.
-absl::Status LogitWants::Fetch(ModelRanks* model, bool* device_idle) const {
+absl::Status LogitRequests::Fetch(ModelRanks* model, bool* device_idle) const {
   const auto fetch = [&](int32_t first, int32_t end) {
     return first < end ? model->logits().Fetch(first, end - first) : absl::OkStatus();
   };

@@ -13,9 +13,9 @@
 
 namespace dsv4 {
 
-class LogitWants {
+class LogitRequests {
  public:
-  explicit LogitWants(const StepLimits& limits);
+  explicit LogitRequests(const StepLimits& limits);
 
   void Clear();
   bool empty() const { return rows_.empty(); }
