@@ -3,47 +3,27 @@
 // numpy.
 #include "lib/model/weights.h"
 
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "lib/io/mapped_file.h"
 #include "lib/model/synthetic.h"
-#include "tests/support/catch.h"
-#include "tests/support/checkpoint_files.h"
-#include "tests/support/status_test_macros.h"
+#include "tests/lib/model/small_model.h"
 
 namespace dsv4 {
 namespace {
 
+using test::Config;
 using test::EditedJson;
+using test::Loaded;
+using test::LoadFolder;
+using test::SmallModel;
 using test::StoredTensor;
 using test::TempFolder;
 using Code = absl::StatusCode;
-using Loaded = absl::StatusOr<std::unique_ptr<Weights>>;
-
-ModelConfig Config(const std::string& json) {
-  auto config = ParseModelConfig(json, "config.json");
-  REQUIRE_OK(config);
-  return *config;
-}
-
-Loaded LoadFolder(const std::string& folder, const ModelConfig& config,
-                  const std::function<bool(int64_t, int64_t)>& progress = nullptr) {
-  auto checkpoint = Checkpoint::Open(folder);
-  if (!checkpoint.ok()) return checkpoint.status();
-  return Weights::Load(config, std::move(*checkpoint), progress);
-}
 
 TEST_CASE("the bundled model's weights are the stored ones") {
   const ModelConfig config = Config(test::BundledFile("config.json"));
@@ -162,58 +142,6 @@ TEST_CASE("tensors of the same shape are not taken for each other") {
     CHECK(view == files.Find(name)->data);
   }
 }
-
-// The bundled model cut down to its first three layers (a CSA layer among them) and the MTP block,
-// as one list of tensors for a test to change.
-class SmallModel {
- public:
-  SmallModel()
-      : config_json_(
-            EditedJson(EditedJson(test::BundledFile("config.json"), "num_hidden_layers", "3"),
-                       "compress_ratios", "[0, 0, 4, 0]")) {
-    const auto checkpoint = Checkpoint::Open(test::BundledModel());
-    REQUIRE_OK(checkpoint);
-    for (const auto& [name, entry] : (*checkpoint)->tensors()) {
-      if (absl::StartsWith(name, "layers.") && name[7] > '2') continue;
-      tensors_.push_back({name, std::string(DTypeName(entry.dtype)), entry.shape,
-                          std::string(entry.data, entry.data + entry.bytes)});
-    }
-  }
-
-  std::vector<StoredTensor>& tensors() { return tensors_; }
-  std::string& config_json() { return config_json_; }
-
-  StoredTensor& operator[](const std::string& name) {
-    for (StoredTensor& tensor : tensors_) {
-      if (tensor.name == name) return tensor;
-    }
-    FAIL("no tensor " << name);
-    return tensors_[0];
-  }
-
-  void Remove(const std::string& name) {
-    StoredTensor& tensor = (*this)[name];
-    tensors_.erase(tensors_.begin() + (&tensor - tensors_.data()));
-  }
-
-  Loaded Load(const std::function<bool(int64_t, int64_t)>& progress = nullptr) const {
-    const TempFolder folder;  // the mapped file outlives its name
-    folder.Write("model.safetensors", test::SafetensorsImage(tensors_));
-    return LoadFolder(folder.path(), Config(config_json_), progress);
-  }
-
-  Loaded Describe() const {
-    const TempFolder folder;
-    folder.Write("model.safetensors", test::SafetensorsImage(tensors_));
-    auto checkpoint = Checkpoint::Open(folder.path());
-    REQUIRE_OK(checkpoint);
-    return Weights::Describe(Config(config_json_), std::move(*checkpoint));
-  }
-
- private:
-  std::string config_json_;
-  std::vector<StoredTensor> tensors_;
-};
 
 TEST_CASE("a missing tensor is named") {
   for (const char* name :
@@ -421,115 +349,6 @@ TEST_CASE("the MTP block is optional as a whole") {
   CHECK((*found)->drafter->kind == DrafterKind::kMtp);
 }
 
-constexpr char kW1[] = "layers.0.ffn.experts.0.w1";
-
-std::string F32Bytes(const std::vector<float>& numbers) {
-  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(float)};
-}
-
-// An MXFP4 expert's matrix as NVIDIA's cast writes it: e4m3 scales, two for each of E8M0, times one
-// of the tensor. `exponent` is that of a scale of 1.
-void CastToNvfp4(SmallModel* model, const std::string& name, int exponent) {
-  StoredTensor& scale = (*model)[name + ".scale"];
-  std::string halves;
-  for (const char byte : scale.bytes) {
-    const int biased = static_cast<uint8_t>(byte) - 127 - exponent + 7;
-    REQUIRE(biased >= 1);
-    REQUIRE(biased <= 15);
-    halves.append(2, static_cast<char>(biased << 3));
-  }
-  scale = {name + ".weight_scale", "F8_E4M3", {scale.shape[0], 2 * scale.shape[1]}, halves};
-  (*model)[name + ".weight"].dtype = "U8";
-  model->tensors().push_back(
-      {name + ".weight_scale_2", "F32", {}, F32Bytes({std::ldexp(1.f, exponent)})});
-}
-
-int LargestExponent(SmallModel& model, const std::string& name) {
-  int largest = 0;
-  for (const char byte : model[name + ".scale"].bytes) {
-    largest = std::max<int>(largest, static_cast<uint8_t>(byte));
-  }
-  return largest - 127;
-}
-
-TEST_CASE("NVFP4 experts become MXFP4 where their values allow it") {
-  SmallModel model;
-  const Loaded mxfp4 = model.Load();
-  REQUIRE_OK(mxfp4);
-  CHECK((*mxfp4)->weight_format() == "fp8+fp4");
-  CastToNvfp4(&model, kW1, LargestExponent(model, kW1) - 8);
-  const Loaded cast = model.Load();
-  REQUIRE_OK(cast);
-  const ExpertMatrix &expected = (*mxfp4)->layers[0].moe.experts[0].w1,
-                     &folded = (*cast)->layers[0].moe.experts[0].w1;
-  REQUIRE(folded.format == ExpertFormat::kMxfp4);
-  const auto runs = static_cast<size_t>(expected.n * expected.k / 32);
-  CHECK(std::equal(expected.scale, expected.scale + runs, folded.scale));
-  CHECK(std::equal(expected.data, expected.data + 16 * runs, folded.data));
-  CHECK((*cast)->weight_format() == "fp8+fp4,nvfp4");
-  const Loaded described = model.Describe();
-  REQUIRE_OK(described);
-  CHECK((*described)->owned_bytes() == (*cast)->owned_bytes());
-
-  // One half of a block under another scale: it keeps its own scales.
-  model[std::string(kW1) + ".weight_scale"].bytes[7] ^= 8;
-  const Loaded other = model.Load();
-  REQUIRE_OK(other);
-  const ExpertMatrix& unfolded = (*other)->layers[0].moe.experts[0].w1;
-  REQUIRE(unfolded.format == ExpertFormat::kNvfp4);
-  CHECK((*cast)->owned_bytes() - (*other)->owned_bytes() == static_cast<int64_t>(runs));
-
-  model[std::string(kW1) + ".weight_scale"].name = "unknown";
-  REQUIRE_FAILS(model.Load(), Code::kNotFound, "experts.0.w1.weight_scale is missing");
-  model["unknown"].name = std::string(kW1) + ".weight_scale";
-  model[std::string(kW1) + ".weight_scale_2"].shape = {2};
-  model[std::string(kW1) + ".weight_scale_2"].bytes = F32Bytes({1, 1});
-  REQUIRE_FAILS(model.Load(), Code::kDataLoss, "w1.weight_scale_2 has the shape [2]");
-}
-
-TEST_CASE("FP8 experts have E8M0 or F32 scales, and F32 powers of two become E8M0") {
-  SmallModel model;
-  const std::string weight = std::string(kW1) + ".weight", scale = std::string(kW1) + ".scale";
-  model[weight] = {weight, "F8_E4M3", {128, 256}, std::string(128 * 256, '\x38')};
-  model[scale] = {scale, "F8_E8M0", {1, 2}, "\x7f\x80"};
-  const Loaded e8m0 = model.Load();
-  REQUIRE_OK(e8m0);
-  const ExpertMatrix& first = (*e8m0)->layers[0].moe.experts[0].w1;
-  CHECK(first.format == ExpertFormat::kFp8);
-  CHECK(first.scale[1] == 0x80);
-  CHECK((*e8m0)->weight_format() == "fp8+fp4,fp8");
-
-  model[scale] = {scale, "F32", {1, 2}, F32Bytes({.25f, 0x1p-127f})};
-  const Loaded powers = model.Load();
-  REQUIRE_OK(powers);
-  const ExpertMatrix& second = (*powers)->layers[0].moe.experts[0].w1;
-  REQUIRE(second.f32_scale == nullptr);
-  CHECK(second.scale[0] == 125);
-  CHECK(second.scale[1] == 0);
-
-  for (const float uneven : {.3f, 0.f, -1.f}) {
-    model[scale].bytes = F32Bytes({.25f, uneven});
-    const Loaded kept = model.Load();
-    REQUIRE_OK(kept);
-    const ExpertMatrix& third = (*kept)->layers[0].moe.experts[0].w1;
-    REQUIRE(third.f32_scale != nullptr);
-    CHECK(third.f32_scale[1] == uneven);
-  }
-  // The same of other matrices.
-  StoredTensor& wq_a = model["layers.1.attn.wq_a.scale"];
-  wq_a = {wq_a.name, "F32", wq_a.shape,
-          F32Bytes(std::vector<float>(static_cast<size_t>(wq_a.shape[0] * wq_a.shape[1]), .75f))};
-  const Loaded attention = model.Load();
-  REQUIRE_OK(attention);
-  CHECK((*attention)->layers[1].attn.wq_a.f32_scale[0] == .75f);
-
-  model[scale].bytes = F32Bytes({.25f, INFINITY});
-  REQUIRE_FAILS(model.Load(), Code::kDataLoss, "w1.scale has an element that is not a finite");
-  model[weight].dtype = "F8_E5M2";
-  REQUIRE_FAILS(model.Load(), Code::kDataLoss,
-                "w1.weight is \"F8_E5M2\"; expected I8 (MXFP4), U8 (NVFP4) or F8_E4M3 (FP8)");
-}
-
 TEST_CASE("prefixed names, extra tensors and unaligned data load the same weights") {
   SmallModel model;
   for (StoredTensor& tensor : model.tensors()) tensor.name = "model." + tensor.name;
@@ -608,82 +427,6 @@ TEST_CASE("synthetic weights load, of as many layers as are asked for") {
   const auto [least, most] = std::minmax_element(norm, norm + config.hidden_size);
   REQUIRE(*least >= 0x3f80);  // 1
   REQUIRE(*most < 0x3fc0);    // 1.5
-}
-
-// Of a file, those of its pages that the system has in memory.
-int64_t PagesInMemory(const std::string& path) {
-  const auto file = MappedFile::Open(path);
-  REQUIRE_OK(file);
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  std::vector<unsigned char> in_memory((file->bytes().size() + page - 1) / page);
-  auto* const data = const_cast<uint8_t*>(file->bytes().data());
-  REQUIRE(mincore(data, file->bytes().size(), in_memory.data()) == 0);
-  return std::count_if(in_memory.begin(), in_memory.end(), [](unsigned char c) { return c & 1; });
-}
-
-TEST_CASE("opening reads no byte of packed experts beyond the budget of host memory") {
-  const ModelConfig config = FirstLayers(Config(test::BundledFile("config.json")), 2);
-  const TempFolder folder;
-  const std::string path = folder.Write("experts", "");
-  // Holes: the system has a page of them only after a read.
-  std::filesystem::resize_file(path, 64 << 20);
-  const auto load = [&](int64_t host_bytes) {
-    const Loaded loaded = Weights::Load(
-        config, *SyntheticCheckpoint(config, {.file = path}), nullptr,
-        {.shards = *Shards::Of(config, 1), .ranks = {}, .budgets = {.host_bytes = host_bytes}});
-    REQUIRE_OK(loaded);
-    return (*loaded)->residency();
-  };
-  REQUIRE(PagesInMemory(path) == 0);
-  REQUIRE(load(1).on_disk > 0);
-  REQUIRE(PagesInMemory(path) == 0);
-  REQUIRE(load(0).all() == 0);
-  REQUIRE(PagesInMemory(path) > 0);
-}
-
-// Of this process, from /proc/self/status.
-int64_t LockedBytes() {
-  std::ifstream status("/proc/self/status");
-  int64_t kilobytes = 0;
-  for (std::string line; std::getline(status, line);) {
-    if (absl::StartsWith(line, "VmLck:")) kilobytes = std::stoll(line.substr(6));
-  }
-  return kilobytes * 1024;
-}
-
-TEST_CASE("experts within a budget of host memory are locked there") {
-  const ModelConfig config = Config(test::BundledFile("config.json"));
-  const auto load = [&](const WeightTargets& targets) {
-    auto checkpoint = Checkpoint::Open(test::BundledModel());
-    REQUIRE_OK(checkpoint);
-    Loaded loaded = Weights::Load(config, *std::move(checkpoint), nullptr, targets);
-    REQUIRE_OK(loaded);
-    return *std::move(loaded);
-  };
-  const Shards shards = *Shards::Of(config, 1);
-  [[maybe_unused]] const int64_t before = LockedBytes();
-  const auto some = load({.shards = shards, .ranks = {}, .budgets = {.host_bytes = 1'000'000}});
-  REQUIRE(some->residency().on_disk > 0);
-  REQUIRE(some->residency().on_host > 0);
-  rlimit most{};
-  REQUIRE(getrlimit(RLIMIT_MEMLOCK, &most) == 0);
-  // Experts share their first and last pages with others.
-  if (most.rlim_cur > 4'000'000) {
-    REQUIRE(some->pages()->locked_bytes() == some->residency().host_bytes());
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // there mlock does nothing
-    REQUIRE(LockedBytes() >= before + some->pages()->locked_bytes());
-#endif
-  }
-  SECTION("and a machine that does not hold the model locks none, and has some on disk") {
-    const int64_t all = some->mapped_bytes() + some->owned_bytes();
-    REQUIRE(load({.shards = shards, .ranks = {}, .available = all})->pages() == nullptr);
-    const auto large = load({.shards = shards, .ranks = {}, .available = all - 1});
-    REQUIRE(large->pages()->locked_bytes() == 0);
-    REQUIRE(large->residency().on_disk > 0);
-    REQUIRE(large->residency().on_host > 0);
-    REQUIRE(large->residency().host_bytes() < all / 8 * 7);
-    REQUIRE(load({.shards = shards, .ranks = {}, .available = 1})->residency().on_host == 0);
-  }
 }
 
 }  // namespace
