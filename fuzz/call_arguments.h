@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments of calls of the C interface, right and wrong, out of a fuzzer's input.
+// Valid and invalid arguments of calls of the C API, made from a fuzzer's input.
 #pragma once
 
 #include <algorithm>

@@ -387,26 +387,26 @@ class Benchmark {
       const std::unique_ptr<Session> session = NewSession();
       Must(session->SetSampling({.seed = salt_,
                                  .banned_tokens = engine_->config().eos_token_ids,
-                                 .draft_tokens = static_cast<int32_t>(options_.drafts)}));
-      if (!own) {
-        session->timeline().set_proposer(
-            [](absl::Span<const int32_t>, absl::Span<int32_t> drafts) -> size_t {
-              std::fill(drafts.begin(), drafts.end(), 2);
-              return drafts.size();
-            });
-      }
+                                 .draft_tokens = own ? static_cast<int32_t>(options_.drafts) : 0}));
+      const auto step = [&] {
+        Must(session->Step());
+        if (own) return;
+        Speculation& speculation = session->timeline().speculation();
+        speculation.Clear();
+        for (int64_t i = 0; i < options_.drafts; ++i) speculation.Add(2);
+      };
       std::vector<int32_t> tokens = Tokens(context - options_.own_tokens, 0);
       const std::vector<int32_t> last = Tokens(options_.own_tokens, salt_);
       tokens.insert(tokens.end(), last.begin(), last.end());
       Must(session->Load(image, "the computed context"));
       Must(session->Sync(tokens));
       // Until a step has ended with drafts, so that those that follow verify some.
-      Must(session->Step());
-      Must(session->Step());
+      step();
+      step();
       const Clock::time_point start = Clock::now();
       device += engine_->device().GraphSecondsOf([&] {
         const int64_t before = session->stats().speculation.steps();
-        while (session->stats().speculation.steps() < before + kSteps) Must(session->Step());
+        while (session->stats().speculation.steps() < before + kSteps) step();
       });
       host += SecondsSince(start);
     }

@@ -91,7 +91,8 @@ class ModelRanks {
     for (const std::unique_ptr<Model>& model : models_) model->set_watched(watched);
   }
 
-  // Simulates the failure of a rank with `reason`. Threads: any. For tests.
+  // A rank failed with `reason`: ends its exchanges, so that the call that runs and all later ones
+  // return DeviceLost. Any thread.
   void Abort(int rank, const absl::Status& reason) {
     communicators_[static_cast<size_t>(rank)]->Abort(reason);
   }

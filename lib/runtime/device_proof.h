@@ -33,8 +33,8 @@ struct ProofOptions {
   // of the tuning tables.
   int32_t config = -1;
   ExchangePath exchange = ExchangePath::kAuto;
-  // For tests: called with each engine once it is open, and after each launch of the first device,
-  // before its outputs are read.
+  // For tests, to plant faults that no input causes: called with each engine once it is open, and
+  // after each launch of the first device, before its outputs are read.
   std::function<void(Engine&)> opened{};
   std::function<void(const KernelEntry&, const void* params)> launched{};
 };

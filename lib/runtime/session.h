@@ -152,7 +152,8 @@ class Session {
   // SamplingParams::log_probs, until the next non-const call; or one of the prompt_log_probs().
   // Null for others.
   const PositionLogProbs* LogProbsAt(int64_t position) const;
-  // For tests.
+  // For verification: the logits of tokens chosen ahead, and the drafts that wait. Not while a call
+  // of this session runs.
   Timeline& timeline() { return timeline_; }
 
  private:

@@ -59,9 +59,6 @@ class Timeline {
  public:
   // For verification: sees the logits that the token at a position is chosen from.
   using LogitsTap = std::function<void(int64_t position, absl::Span<const float> logits)>;
-  // For tests: drafts what may follow the timeline, in place of the drafter. Returns how many.
-  using Proposer =
-      std::function<size_t(absl::Span<const int32_t> timeline, absl::Span<int32_t> drafts)>;
 
   // Both outlive the timeline. `counters` count its alarms.
   Timeline(const EngineFacts& facts, SessionCounters* counters, KvSequence kv);
@@ -85,7 +82,6 @@ class Timeline {
   // Any alarm of the prompt and its output.
   const LogitWatch& watch() const { return watch_; }
   void set_logits_tap(LogitsTap tap) { logits_tap_ = std::move(tap); }
-  void set_proposer(Proposer proposer) { proposer_ = std::move(proposer); }
 
   // `tokens` becomes the timeline, all of it prompt. Keeps the rows of the common prefix and takes
   // rows from the prefix cache. If memory runs out, nothing has changed.
@@ -189,7 +185,6 @@ class Timeline {
   PromptLogProbs prompt_log_probs_wanted_;
   std::vector<PositionLogProbs> prompt_log_probs_;
   LogitsTap logits_tap_;
-  Proposer proposer_;
   std::atomic<bool> cancelled_{false}, stopped_{false};
 };
 

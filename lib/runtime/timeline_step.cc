@@ -22,7 +22,7 @@ TimelineStep::TimelineStep(Timeline* timeline, StepBatch* batch, int64_t tokens,
   }
   // An upper bound on the drafts after this step, because the tokens that it will choose are
   // unknown.
-  can_draft_ = choose_ && !timeline_->proposer_ && speculation.max_drafts() > 0;
+  can_draft_ = choose_ && speculation.max_drafts() > 0;
   *status = Reserve(batch, tokens);
   if (IsOutOfBlocks(*status) && choose_) {
     // Without drafts the blocks may suffice.
@@ -147,15 +147,7 @@ absl::Status TimelineStep::Choose(LogitRows* logits, int32_t first) {
       break;
     }
   }
-  if (timeline_->proposer_) {
-    std::array<int32_t, kMaxDraftTokens> proposed;
-    const auto wanted = absl::MakeSpan(proposed).subspan(0, static_cast<size_t>(DraftsToWant()));
-    if (!wanted.empty()) {
-      Propose(wanted.subspan(0, timeline_->proposer_(timeline_->tokens_, wanted)));
-    }
-  } else if (can_draft_) {
-    drafts_wanted_ = DraftsToWant();
-  }
+  if (can_draft_) drafts_wanted_ = DraftsToWant();
   return absl::OkStatus();
 }
 

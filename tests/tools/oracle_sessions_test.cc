@@ -16,8 +16,10 @@
 namespace dsv4 {
 namespace {
 
+using test::ChooseDrafts;
 using test::Continue;
 using test::OpenColdSession;
+using test::PlantDrafts;
 using test::RecordedRun;
 using test::RunAlone;
 using test::RunTogether;
@@ -70,7 +72,7 @@ std::vector<int32_t> Prefix(const std::vector<int32_t>& tokens, int64_t count) {
 }
 
 // Every other draft is the right one.
-Timeline::Proposer HalfRight(const std::vector<int32_t>& future, size_t prompt_tokens) {
+ChooseDrafts HalfRight(const std::vector<int32_t>& future, size_t prompt_tokens) {
   return [=](absl::Span<const int32_t> timeline, absl::Span<int32_t> drafts) -> size_t {
     for (size_t i = 0; i < drafts.size(); ++i) {
       const size_t at = timeline.size() + i - prompt_tokens;
@@ -91,10 +93,12 @@ void CompareDrafts(Backend backend, const std::vector<std::vector<int32_t>>& pro
     CAPTURE(drafts);
     REQUIRE(RunTogether(engine, prompts, kTokens, Drafting(*engine, drafts)) == straight);
     for (size_t i = 0; i < prompts.size(); ++i) {
-      const auto session = OpenColdSession(engine, Drafting(*engine, drafts));
-      session->timeline().set_proposer(HalfRight(straight[i].tokens, prompts[i].size()));
+      const auto session = OpenColdSession(engine, Drafting(*engine, 0));
+      const ChooseDrafts choose = HalfRight(straight[i].tokens, prompts[i].size());
       REQUIRE_OK(session->Sync(prompts[i]));
-      REQUIRE((ContinueFrom(*session) == straight[i]));
+      RecordedRun run;
+      REQUIRE(Continue(*session, kTokens, &run, [&] { PlantDrafts(*session, drafts, choose); }));
+      REQUIRE((run == straight[i]));
       REQUIRE(session->stats().speculation.accepted > 0);
       REQUIRE(session->stats().speculation.accepted < session->stats().speculation.drafted);
     }

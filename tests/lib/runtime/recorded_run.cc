@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/lib/runtime/recorded_run.h"
 
+#include <algorithm>
+#include <array>
+
 #include "lib/io/json.h"
 #include "lib/io/mapped_file.h"
 #include "lib/text/chat_encoder.h"
@@ -24,6 +27,19 @@ std::vector<std::string> Questions() {
 }
 
 }  // namespace
+
+void PlantDrafts(Session& session, int32_t count, const ChooseDrafts& choose) {
+  const absl::Span<const int32_t> timeline = session.timeline().all_tokens();
+  Speculation& speculation = session.timeline().speculation();
+  // Drafts leave room for the token chosen after them.
+  const int64_t room =
+      session.engine()->info().context_tokens - static_cast<int64_t>(timeline.size()) - 1;
+  std::array<int32_t, kMaxDraftTokens> drafts;
+  const auto wanted = static_cast<size_t>(std::clamp<int64_t>(room, 0, count));
+  const size_t chosen = choose(timeline, absl::MakeSpan(drafts).subspan(0, wanted));
+  speculation.Clear();
+  for (size_t i = 0; i < chosen; ++i) speculation.Add(drafts[i]);
+}
 
 std::vector<int32_t> ChatPrompt(const Engine& engine, const std::string& question,
                                 ThinkingMode mode) {

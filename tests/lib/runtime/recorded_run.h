@@ -3,6 +3,7 @@
 // was chosen from. A confident model's tokens hide wrong rows; its logits do not.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <thread>
@@ -30,15 +31,26 @@ inline void RecordTo(Session& session, RecordedRun* run) {
   });
 }
 
-// Steps until `count` tokens or the turn's end. What a draft decided beyond the last token that is
-// delivered is not part of the run. False when a step fails. Any thread.
-inline bool Continue(Session& session, int64_t count, RecordedRun* run) {
+// Chooses what follows `timeline`. Returns how many tokens it chose, drafts.size() at most.
+using ChooseDrafts =
+    std::function<size_t(absl::Span<const int32_t> timeline, absl::Span<int32_t> drafts)>;
+
+// Between two steps: up to `count` drafts, as the context has room, in place of those that wait for
+// the session's next computed step.
+void PlantDrafts(Session& session, int32_t count, const ChooseDrafts& choose);
+
+// Steps until `count` tokens or the turn's end, with a call of `after_step`, if given, after each
+// step. What a draft decided beyond the last token that is delivered is not part of the run. False
+// when a step fails. Any thread.
+inline bool Continue(Session& session, int64_t count, RecordedRun* run,
+                     const std::function<void()>& after_step = {}) {
   RecordTo(session, run);
   for (int64_t i = 0; i < count && run->finish == Finish::kNone; ++i) {
     const absl::StatusOr<StepResult> step = session.Step();
     if (!step.ok()) return false;
     run->tokens.push_back(step->token);
     run->finish = step->finish;
+    if (after_step) after_step();
   }
   run->logits.erase(run->logits.lower_bound(static_cast<int64_t>(session.tokens().size())),
                     run->logits.end());

@@ -8,8 +8,10 @@ namespace dsv4 {
 namespace {
 
 using test::AnyTokens;
+using test::ChooseDrafts;
 using test::OpenBundled;
 using test::OpenColdSession;
+using test::PlantDrafts;
 using test::RecordedRun;
 using test::RunAlone;
 
@@ -114,8 +116,8 @@ TEST_CASE("a session rewound or forked after a rejected draft continues as a str
     RecordedRun straight;
     std::unique_ptr<Session> prefilled;  // all but the last token
     // Right, then wrong: the second draft is rejected.
-    const Timeline::Proposer propose = [&](absl::Span<const int32_t> timeline,
-                                           absl::Span<int32_t> drafts) {
+    const ChooseDrafts choose = [&](absl::Span<const int32_t> timeline,
+                                    absl::Span<int32_t> drafts) {
       for (size_t i = 0; i < drafts.size(); ++i) {
         const size_t at = timeline.size() + i - tokens.size();
         drafts[i] = at < 20 && i == 0 ? straight.tokens[at] : 9;
@@ -132,8 +134,10 @@ TEST_CASE("a session rewound or forked after a rejected draft continues as a str
           REQUIRE(prefilled->Prefill(length - 1, nullptr).value() == 1);
         }
         const std::unique_ptr<Session> session = prefilled->Fork().value();
-        session->timeline().set_proposer(propose);
-        for (int64_t i = 0; i < steps; ++i) REQUIRE_OK(session->Step());
+        for (int64_t i = 0; i < steps; ++i) {
+          REQUIRE_OK(session->Step());
+          PlantDrafts(*session, 3, choose);
+        }
         const std::unique_ptr<Session> fork = session->Fork().value();
         const int64_t position = std::max(length + steps - back, length);
         REQUIRE_OK(session->Rewind(position));

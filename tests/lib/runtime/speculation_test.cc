@@ -10,8 +10,10 @@ namespace dsv4 {
 namespace {
 
 using test::AnyTokens;
+using test::ChooseDrafts;
 using test::OpenBundled;
 using test::OpenColdSession;
+using test::PlantDrafts;
 using test::RecordedRun;
 using test::RunAlone;
 using test::RunTogether;
@@ -104,9 +106,9 @@ TEST_CASE("drafts change nothing on 200 prompts", "[.long]") {
   }
 }
 
-// A drafter that knows what comes, and is right with a chance.
-Timeline::Proposer ProposeFrom(const std::vector<int32_t>& straight, size_t prompt_tokens,
-                               uint32_t right_of_8) {
+// Knows what comes, and is right with a chance.
+ChooseDrafts DraftFrom(const std::vector<int32_t>& straight, size_t prompt_tokens,
+                       uint32_t right_of_8) {
   return [=, state = 1u](absl::Span<const int32_t> timeline,
                          absl::Span<int32_t> drafts) mutable -> size_t {
     for (size_t i = 0; i < drafts.size(); ++i) {
@@ -145,13 +147,10 @@ TEST_CASE("wrong drafts change nothing, right ones are all accepted") {
           const auto all_but_one = static_cast<int64_t>(prompt.size()) - 1;
           REQUIRE(prefilled->Prefill(all_but_one, nullptr).value() == 1);
         }
-        SamplingParams sampling = plain;
-        sampling.draft_tokens = drafts;
         const std::unique_ptr<Session> session = prefilled->Fork().value();
-        REQUIRE_OK(session->SetSampling(sampling));
-        session->timeline().set_proposer(ProposeFrom(future, prompt.size(), right_of_8));
+        const ChooseDrafts choose = DraftFrom(future, prompt.size(), right_of_8);
         RecordedRun run;
-        REQUIRE(Continue(*session, kCount, &run));
+        REQUIRE(Continue(*session, kCount, &run, [&] { PlantDrafts(*session, drafts, choose); }));
         REQUIRE((run == straight));
         const SpeculationStats stats = session->stats().speculation;
         REQUIRE(stats.drafted > 0);
@@ -189,22 +188,20 @@ TEST_CASE("whatever number of drafts is accepted, the rows are those of a run wi
       images.push_back(Saved(*alone));
     }
     for (size_t right = 0; right <= 5; ++right) {
-      SamplingParams drafting = plain;
-      drafting.draft_tokens = 5;
-      const std::unique_ptr<Session> session = OpenColdSession(engine, drafting);
-      session->timeline().set_proposer(
-          [&](absl::Span<const int32_t> timeline, absl::Span<int32_t> drafts) {
-            const size_t at = timeline.size() - prompt.size();
-            for (size_t i = 0; i < drafts.size(); ++i) {
-              const int32_t token = straight.tokens[std::min(at + i, straight.tokens.size() - 1)];
-              drafts[i] = i < right ? token : (token + 1) % 2000;
-            }
-            return drafts.size();
-          });
+      const std::unique_ptr<Session> session = OpenColdSession(engine, plain);
+      const ChooseDrafts choose = [&](absl::Span<const int32_t> timeline,
+                                      absl::Span<int32_t> drafts) {
+        const size_t at = timeline.size() - prompt.size();
+        for (size_t i = 0; i < drafts.size(); ++i) {
+          const int32_t token = straight.tokens[std::min(at + i, straight.tokens.size() - 1)];
+          drafts[i] = i < right ? token : (token + 1) % 2000;
+        }
+        return drafts.size();
+      };
       REQUIRE_OK(session->Sync(prompt));
       RecordedRun run;
       for (int64_t i = 0; i < kCount; ++i) {
-        REQUIRE(Continue(*session, 1, &run));
+        REQUIRE(Continue(*session, 1, &run, [&] { PlantDrafts(*session, 5, choose); }));
         CAPTURE(prompt_tokens, right, i);
         // While tokens lie ahead, the rows are those of more tokens.
         if (session->timeline().ahead() > 0) continue;
@@ -215,19 +212,31 @@ TEST_CASE("whatever number of drafts is accepted, the rows are those of a run wi
   }
 }
 
-// 8 tokens a step: 40 steps of 7 wrong drafts are given up after the 64th draft.
+// The output after n tokens, of which every third is new: 300, 100, 101, 301, 100, 101, ...
+int32_t ThirdIsNew(int64_t n) {
+  return static_cast<int32_t>(n % 3 == 0 ? 300 + n / 3 : 99 + n % 3);
+}
+
+bool AllowThirdIsNew(void*, absl::Span<const int32_t> timeline, int64_t prompt_tokens,
+                     absl::Span<uint32_t> allowed) {
+  const int32_t token = ThirdIsNew(static_cast<int64_t>(timeline.size()) - prompt_tokens);
+  std::fill(allowed.begin(), allowed.end(), 0);
+  allowed[static_cast<size_t>(token) / 32] = uint32_t{1} << (token % 32);
+  return true;
+}
+
+// After each 100, 101, n-grams draft 7 tokens: those after the last time, of which the first is
+// wrong. The 10th such step has the 64th draft.
 TEST_CASE("drafting is given up when drafts are never right, with a reason") {
-  const std::shared_ptr<Engine> engine = OpenBundled(Options(7));
-  const std::vector<int32_t> prompt = AnyTokens(40, 1);
-  SamplingParams sampling{.banned_tokens = engine->eos_tokens()};
-  const RecordedRun straight = RunAlone(engine, prompt, 30, sampling);
-  sampling.draft_tokens = 7;
-  const std::unique_ptr<Session> session = OpenColdSession(engine, sampling);
-  session->timeline().set_proposer(ProposeFrom(straight.tokens, prompt.size(), 0));
-  REQUIRE_OK(session->Sync(prompt));
+  EngineOptions options = Options(7);
+  options.drafter = DrafterKind::kNgram;
+  const std::shared_ptr<Engine> engine = OpenBundled(options);
+  const std::unique_ptr<Session> session = OpenColdSession(engine, {.draft_tokens = 7});
+  session->SetTokenMask({.fn = &AllowThirdIsNew});
+  REQUIRE_OK(session->Sync(std::vector<int32_t>{100, 101, 299, 100, 101}));
   RecordedRun run;
-  REQUIRE(Continue(*session, 30, &run));
-  REQUIRE((run == straight));
+  REQUIRE(Continue(*session, 45, &run));
+  for (int64_t i = 0; i < 45; ++i) REQUIRE(run.tokens[static_cast<size_t>(i)] == ThirdIsNew(i));
   const SpeculationStats stats = session->stats().speculation;
   REQUIRE(stats.drafted == 70);
   REQUIRE(stats.steps_by_accepted[0] == 10);
