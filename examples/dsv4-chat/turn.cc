@@ -122,9 +122,9 @@ std::string StatisticsOf(const dsv4::Engine& engine, const TurnEnd& end) {
   out.Add("first token %.3f s", end.first_token_seconds);
   out.Add("context %lld/%lld", static_cast<long long>(stats.used_tokens),
           static_cast<long long>(stats.context_tokens));
-  const bool own_results = engine.info().cache_format != DSV4_CACHE_FP8_PER_TENSOR;
+  const bool rounds_rows = engine.info().cache_format == DSV4_CACHE_FP8_PER_TENSOR;
   out.Add("cache %s%s", SizeText(stats.cache_bytes).c_str(),
-          own_results ? "" : " (fp8_per_tensor rows)");
+          rounds_rows ? " (fp8_per_tensor rows)" : "");
   AddDrafts(stats, &out);
   AddExperts(engine.metrics(), &out);
   return out.text();

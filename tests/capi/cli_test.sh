@@ -222,34 +222,29 @@ if ! grep -q __asan_init "$chat" && ! grep -q __tsan_init "$chat"; then
   expect 'one line about it' test "$(wc -l <err)" -eq 1
 fi
 
-# Ctrl-C while it answers. The reference backend is slow enough to be caught in the middle; the
-# background job of a script ignores SIGINT unless dsv4-chat installs its own handler.
+# interrupt FILE TEXT ARGUMENT...: Ctrl-C when FILE has TEXT. The reference backend is slow enough to be
+# caught in the middle; the background job of a script ignores SIGINT unless dsv4-chat installs its own
+# handler.
+interrupt() {
+  file=$1 text=$2
+  shift 2
+  : >"$file"
+  "$chat" -m "$model" --backend reference "$@" >out 2>err </dev/null &
+  pid=$!
+  tries=0
+  until grep -q "$text" "$file" || [ "$tries" -ge 300 ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+  done
+  kill -INT "$pid"
+  status=0
+  wait "$pid" || status=$?
+}
 long=$(awk 'BEGIN { for (i = 0; i < 3000; i++) printf "word " }')
-: >err
-"$chat" -m "$model" -p "$long" --backend reference -v >out 2>err </dev/null &
-pid=$!
-tries=0
-until grep -q 'opened on backend' err || [ "$tries" -ge 300 ]; do
-  tries=$((tries + 1))
-  sleep 0.1
-done
-kill -INT "$pid"
-status=0
-wait "$pid" || status=$?
+interrupt err 'opened on backend' -p "$long" -v
 expect 'exit code 130 after Ctrl-C' test "$status" -eq 130
 expect 'nothing on stdout' test ! -s out
-: >out
-"$chat" -m "$model" -p "$story" --temp 100 --seed 2 --json --backend reference >out 2>err \
-  </dev/null &
-pid=$!
-tries=0
-until grep -q '"event": "text"' out || [ "$tries" -ge 300 ]; do
-  tries=$((tries + 1))
-  sleep 0.1
-done
-kill -INT "$pid"
-status=0
-wait "$pid" || status=$?
+interrupt out '"event": "text"' -p "$story" --temp 100 --seed 2 --json
 expect 'exit code 130 after Ctrl-C in an answer' test "$status" -eq 130
 expect 'its end as JSON' grep -q '"event": "end", "finish": "interrupted"' out
 
