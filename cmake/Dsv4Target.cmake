@@ -87,8 +87,8 @@ function(dsv4_instrumented target)
 endfunction()
 
 # dsv4_precompiled(TARGET): a library whose sources begin with the headers that most sources include, and
-# that take two thirds of the time to compile one. CMAKE_DISABLE_PRECOMPILE_HEADERS turns that off:
-# each source includes what it uses.
+# that take two thirds of the time to compile one. CMAKE_DISABLE_PRECOMPILE_HEADERS turns that off, as the test
+# packaging_subproject_build does: each source still includes what it uses.
 function(dsv4_precompiled target)
   if(NOT TARGET dsv4_common_headers)
     file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/common_headers.cc CONTENT "")

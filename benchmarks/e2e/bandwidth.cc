@@ -16,31 +16,34 @@
 
 namespace dsv4 {
 
-double CopyBandwidth(Device& device) {
-  constexpr int64_t kBytes = int64_t{1} << 30;
+namespace {
+
+// Bytes copied a second, after a first copy.
+double CopyRate(Device& device, const Buffer& to, const Buffer& from, int64_t bytes) {
   constexpr int kCopies = 8;
-  const Buffer from = Must(device.Allocate(kBytes, "measuring copies"));
-  const Buffer to = Must(device.Allocate(kBytes, "measuring copies"));
-  Must(device.Copy(to.data(), from.data(), kBytes));
+  Must(device.Copy(to.data(), from.data(), bytes));
   Must(device.Synchronize());
   const Clock::time_point start = Clock::now();
-  for (int i = 0; i < kCopies; ++i) Must(device.Copy(to.data(), from.data(), kBytes));
+  for (int i = 0; i < kCopies; ++i) Must(device.Copy(to.data(), from.data(), bytes));
   Must(device.Synchronize());
-  return 2.0 * kBytes * kCopies / SecondsSince(start);
+  return static_cast<double>(bytes * kCopies) / SecondsSince(start);
+}
+
+}  // namespace
+
+double CopyBandwidth(Device& device) {
+  constexpr int64_t kBytes = int64_t{1} << 30;
+  const Buffer from = Must(device.Allocate(kBytes, "measuring copies"));
+  const Buffer to = Must(device.Allocate(kBytes, "measuring copies"));
+  return 2 * CopyRate(device, to, from, kBytes);
 }
 
 double LinkBandwidth(Device& device) {
   constexpr int64_t kBytes = int64_t{256} << 20;
-  constexpr int kCopies = 8;
   const Buffer from = Must(device.AllocateHost(kBytes, "measuring the link"));
   const Buffer to = Must(device.Allocate(kBytes, "measuring the link"));
   std::memset(from.data(), 1, kBytes);
-  Must(device.Copy(to.data(), from.data(), kBytes));
-  Must(device.Synchronize());
-  const Clock::time_point start = Clock::now();
-  for (int i = 0; i < kCopies; ++i) Must(device.Copy(to.data(), from.data(), kBytes));
-  Must(device.Synchronize());
-  return 1.0 * kBytes * kCopies / SecondsSince(start);
+  return CopyRate(device, to, from, kBytes);
 }
 
 void WriteDiskFile(const std::string& path) {
