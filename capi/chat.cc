@@ -14,7 +14,6 @@
 #include "lib/base/status_macros.h"
 #include "lib/text/chat_encoder.h"
 #include "lib/text/chat_json.h"
-#include "lib/text/completion_parser.h"
 #include "lib/text/python_json.h"
 #include "lib/text/unicode.h"
 
@@ -131,14 +130,6 @@ struct Request {
   Rendering rendering;
 };
 
-absl::StatusOr<Request> RequestFrom(const dsv4_message* const* messages, size_t count,
-                                    const dsv4_chat_options* options, ChatEncoder of_model) {
-  Request request;
-  DSV4_ASSIGN_OR_RETURN(request.rendering, RenderingFrom(options, "options", of_model));
-  DSV4_ASSIGN_OR_RETURN(request.messages, MessagesFrom(messages, count, "messages"));
-  return request;
-}
-
 absl::StatusOr<Request> RequestFrom(const char* messages, size_t length,
                                     const dsv4_chat_options* options, ChatEncoder of_model) {
   Request request;
@@ -147,34 +138,6 @@ absl::StatusOr<Request> RequestFrom(const char* messages, size_t length,
   DSV4_RETURN_IF_ERROR(CheckArray(messages, length, "messages"));
   DSV4_ASSIGN_OR_RETURN(request.messages, ParseMessages({messages, length}));
   return request;
-}
-
-// Writes the prompt of what `request(encoder of the model)` returns to the caller's ids.
-template <class MakeRequest>
-absl::Status RenderIds(const dsv4_tokenizer* tokenizer, int32_t* ids, size_t capacity,
-                       size_t* needed, MakeRequest&& request) {
-  DSV4_RETURN_IF_ERROR(NotNull(tokenizer, "tokenizer"));
-  DSV4_RETURN_IF_ERROR(CheckArrayOut(ids, capacity, needed, "ids"));
-  DSV4_ASSIGN_OR_RETURN(const Request made, request(tokenizer->encoder));
-  DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> rendered,
-                        RenderChat(*tokenizer->tokenizer, made.messages, made.rendering.options,
-                                   made.rendering.context));
-  CopyArrayOut(rendered, ids, capacity, needed);
-  return absl::OkStatus();
-}
-
-// The same to the caller's text.
-template <class MakeRequest>
-absl::Status RenderText(char* text, size_t capacity, size_t* needed, MakeRequest&& request) {
-  DSV4_RETURN_IF_ERROR(CheckArrayOut(text, capacity, needed, "text"));
-  DSV4_ASSIGN_OR_RETURN(const Request made, request(ChatEncoder::kPreview));
-  DSV4_ASSIGN_OR_RETURN(
-      const std::string prompt,
-      RenderChatText(made.messages, made.rendering.options, made.rendering.context));
-  std::string utf8;
-  AppendSurrogatesReplaced(prompt, &utf8);
-  CopyArrayOut(utf8, text, capacity, needed);
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -218,99 +181,46 @@ absl::StatusOr<Rendering> RenderingFrom(const dsv4_chat_options* given, absl::st
   DSV4_ASSIGN_OR_RETURN(const bool omit, BoolFrom(in.omit_begin, field("omit_begin")));
   options.begin_of_sentence = !omit;
   DSV4_RETURN_IF_ERROR(CheckArray(in.context, in.context_length, field("context")));
-  if (in.context != nullptr && in.context_message_count > 0)
-    return InvalidValue(absl::StrCat(name, ".context"), " and .context_messages are both set");
   if (in.context != nullptr) {
     DSV4_ASSIGN_OR_RETURN(rendering.context,
                           ParseMessages({in.context, in.context_length}, field("context")));
-  } else {
-    DSV4_ASSIGN_OR_RETURN(
-        rendering.context,
-        MessagesFrom(in.context_messages, in.context_message_count, field("context_messages")));
   }
   return rendering;
 }
 
 }  // namespace dsv4::capi
 
-dsv4_status dsv4_chat_render(const dsv4_tokenizer* tokenizer, const dsv4_message* const* messages,
-                             size_t count, dsv4_thinking_mode thinking, int32_t* ids,
-                             size_t capacity, size_t* needed, dsv4_error** error) noexcept {
+dsv4_status dsv4_chat_render(const dsv4_tokenizer* tokenizer, const char* messages, size_t length,
+                             const dsv4_chat_options* options, int32_t* ids, size_t capacity,
+                             size_t* needed, dsv4_error** error) noexcept {
   using namespace dsv4::capi;
-  return Guard(error, [&] {
-    return RenderIds(
-        tokenizer, ids, capacity, needed,
-        [&](dsv4::ChatEncoder of_model) -> absl::StatusOr<Request> {
-          DSV4_ASSIGN_OR_RETURN(const Thinking how, ThinkingFrom(thinking, "thinking"));
-          DSV4_ASSIGN_OR_RETURN(Request request, RequestFrom(messages, count, nullptr, of_model));
-          if (count == 0) return dsv4::InvalidValue("messages", " is empty");
-          request.rendering.options.mode = how.mode;
-          request.rendering.options.effort = how.effort;
-          return request;
-        });
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(tokenizer, "tokenizer"));
+    DSV4_RETURN_IF_ERROR(CheckArrayOut(ids, capacity, needed, "ids"));
+    DSV4_ASSIGN_OR_RETURN(const Request request,
+                          RequestFrom(messages, length, options, tokenizer->encoder));
+    DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> rendered,
+                          dsv4::RenderChat(*tokenizer->tokenizer, request.messages,
+                                           request.rendering.options, request.rendering.context));
+    CopyArrayOut(rendered, ids, capacity, needed);
+    return absl::OkStatus();
   });
 }
 
-dsv4_status dsv4_chat_render_messages(const dsv4_tokenizer* tokenizer,
-                                      const dsv4_message* const* messages, size_t count,
-                                      const dsv4_chat_options* options, int32_t* ids,
-                                      size_t capacity, size_t* needed,
-                                      dsv4_error** error) noexcept {
-  using namespace dsv4::capi;
-  return Guard(error, [&] {
-    return RenderIds(tokenizer, ids, capacity, needed, [&](dsv4::ChatEncoder of_model) {
-      return RequestFrom(messages, count, options, of_model);
-    });
-  });
-}
-
-dsv4_status dsv4_chat_render_text(const dsv4_message* const* messages, size_t count,
+dsv4_status dsv4_chat_render_text(const char* messages, size_t length,
                                   const dsv4_chat_options* options, char* text, size_t capacity,
                                   size_t* needed, dsv4_error** error) noexcept {
   using namespace dsv4::capi;
-  return Guard(error, [&] {
-    return RenderText(text, capacity, needed, [&](dsv4::ChatEncoder of_model) {
-      return RequestFrom(messages, count, options, of_model);
-    });
-  });
-}
-
-dsv4_status dsv4_chat_render_json(const dsv4_tokenizer* tokenizer, const char* messages,
-                                  size_t length, const dsv4_chat_options* options, int32_t* ids,
-                                  size_t capacity, size_t* needed, dsv4_error** error) noexcept {
-  using namespace dsv4::capi;
-  return Guard(error, [&] {
-    return RenderIds(tokenizer, ids, capacity, needed, [&](dsv4::ChatEncoder of_model) {
-      return RequestFrom(messages, length, options, of_model);
-    });
-  });
-}
-
-dsv4_status dsv4_chat_render_text_json(const char* messages, size_t length,
-                                       const dsv4_chat_options* options, char* text,
-                                       size_t capacity, size_t* needed,
-                                       dsv4_error** error) noexcept {
-  using namespace dsv4::capi;
-  return Guard(error, [&] {
-    return RenderText(text, capacity, needed, [&](dsv4::ChatEncoder of_model) {
-      return RequestFrom(messages, length, options, of_model);
-    });
-  });
-}
-
-dsv4_status dsv4_chat_parse(const char* completion, size_t length, dsv4_thinking_mode thinking,
-                            char* json, size_t capacity, size_t* needed,
-                            dsv4_error** error) noexcept {
-  using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
-    DSV4_RETURN_IF_ERROR(CheckArray(completion, length, "completion"));
-    DSV4_RETURN_IF_ERROR(CheckArrayOut(json, capacity, needed, "json"));
-    DSV4_ASSIGN_OR_RETURN(const Thinking how, ThinkingFrom(thinking, "thinking"));
-    DSV4_ASSIGN_OR_RETURN(const dsv4::ChatMessage message,
-                          dsv4::ParseCompletion({completion, length}, how.mode));
-    std::string written;
-    dsv4::AppendPythonJson(dsv4::AssistantToJson(message), &written);
-    CopyArrayOut(written, json, capacity, needed);
+    DSV4_RETURN_IF_ERROR(CheckArrayOut(text, capacity, needed, "text"));
+    DSV4_ASSIGN_OR_RETURN(const Request request,
+                          RequestFrom(messages, length, options, dsv4::ChatEncoder::kPreview));
+    DSV4_ASSIGN_OR_RETURN(const std::string prompt,
+                          dsv4::RenderChatText(request.messages, request.rendering.options,
+                                               request.rendering.context));
+    std::string utf8;
+    dsv4::AppendSurrogatesReplaced(prompt, &utf8);
+    CopyArrayOut(utf8, text, capacity, needed);
     return absl::OkStatus();
   });
 }

@@ -7,102 +7,25 @@
 #include <string>
 #include <utility>
 
-#include "capi/enum_table.h"
+#include "capi/engine_options.h"
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "capi/progress.h"
 #include "capi/struct_io.h"
 #include "lib/base/status_macros.h"
-#include "lib/runtime/group_options.h"
-#include "lib/runtime/inspection.h"
-#include "lib/runtime/metrics.h"
+#include "lib/engine/group_options.h"
+#include "lib/engine/inspection.h"
+#include "lib/engine/metrics.h"
+#include "lib/proof/open_best.h"
 
 namespace dsv4::capi {
 namespace {
-
-constexpr EnumValue<Backend> kBackends[] = {
-    {DSV4_BACKEND_CPU, Backend::kCpu},
-    {DSV4_BACKEND_REFERENCE, Backend::kReference},
-    {DSV4_BACKEND_CUDA, Backend::kCuda},
-    {DSV4_BACKEND_AUTO, Backend::kCpu},  // where no GPU fits
-};
-
-constexpr EnumValue<Numerics> kNumerics[] = {
-    {DSV4_NUMERICS_PUBLISHED, Numerics::kPublished},
-    {DSV4_NUMERICS_FP32, Numerics::kFp32},
-    {DSV4_NUMERICS_EXACT, Numerics::kExact},
-};
-
-constexpr EnumValue<RowFormat> kCacheFormats[] = {
-    {DSV4_CACHE_PACKED, RowFormat::kPacked},
-    {DSV4_CACHE_BF16, RowFormat::kBf16},
-    {DSV4_CACHE_FP8_PER_TENSOR, RowFormat::kFp8PerTensor},
-    {DSV4_CACHE_F32, RowFormat::kF32},
-};
-
-constexpr EnumValue<DrafterKind> kDrafters[] = {
-    {DSV4_DRAFTER_NONE, DrafterKind::kNone},
-    {DSV4_DRAFTER_MTP, DrafterKind::kMtp},
-    {DSV4_DRAFTER_DSPARK, DrafterKind::kDspark},
-    {DSV4_DRAFTER_NGRAM, DrafterKind::kNgram},
-};
-
-absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
-  EngineOptions options;
-  options.prove = options.canary = true;
-  options.prefer_gpu = given == nullptr;
-  if (given == nullptr) return options;
-  DSV4_ASSIGN_OR_RETURN(const dsv4_engine_options in, CopyIn(given, "options"));
-  DSV4_ASSIGN_OR_RETURN(options.numerics,
-                        EnumFrom(kNumerics, in.numerics, "options.numerics", "DSV4_NUMERICS_"));
-  DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved, "options.reserved"));
-  if (in.cache_format != DSV4_CACHE_AUTO) {
-    DSV4_ASSIGN_OR_RETURN(options.cache_format, EnumFrom(kCacheFormats, in.cache_format,
-                                                         "options.cache_format", "DSV4_CACHE_"));
-  }
-  if (in.device_count > kMaxRanks) {
-    return InvalidValue("options.device_count", " is ", in.device_count, "; at most ", kMaxRanks);
-  }
-  DSV4_RETURN_IF_ERROR(CheckArray(in.devices, in.device_count, "options.devices"));
-  options.devices.assign(in.devices, in.devices + in.device_count);
-  DSV4_ASSIGN_OR_RETURN(options.backend,
-                        EnumFrom(kBackends, in.backend, "options.backend", "DSV4_BACKEND_"));
-  options.prefer_gpu = in.backend == DSV4_BACKEND_AUTO;
-  options.context_tokens = in.context_tokens;
-  options.cache_tokens = in.cache_tokens;
-  options.max_sessions = in.max_sessions;
-  options.prefill_chunk_tokens = in.prefill_chunk_tokens;
-  options.threads = in.threads;
-  options.max_draft_tokens = in.max_draft_tokens;
-  if (in.drafter != DSV4_DRAFTER_AUTO) {
-    DSV4_ASSIGN_OR_RETURN(options.drafter,
-                          EnumFrom(kDrafters, in.drafter, "options.drafter", "DSV4_DRAFTER_"));
-  }
-  DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved2, "options.reserved2"));
-  DSV4_ASSIGN_OR_RETURN(const bool skips, BoolFrom(in.skip_canary, "options.skip_canary"));
-  options.canary = !skips;
-  options.weight_budgets = {in.device_weight_bytes, in.host_weight_bytes, in.cpu_experts};
-  if (in.tuning_dir != nullptr) options.tuning_dir = in.tuning_dir;
-  if (in.group_id != nullptr) options.group.id = in.group_id;
-  if (in.expert_profile != nullptr) options.expert_profile = in.expert_profile;
-  options.group.build = dsv4_get_build_info();
-  options.group.rank = in.group_rank;
-  if (in.group_size == 1) {
-    return InvalidValue("options.group_size", " is 1; a group has 2 to ", kMaxRanks, " processes");
-  }
-  if (in.group_size != 0) options.group.ranks = in.group_size;
-  if (!options.group.id.empty()) {
-    DSV4_RETURN_IF_ERROR(WithArgumentOf(TakeGroupOptions(&options), "options"));
-  }
-  options.progress = Reporter(in.progress, in.progress_user, DSV4_PROGRESS_LOAD);
-  return options;
-}
 
 dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
                           const KvCacheBytes& cache) {
   dsv4_engine_info out = DSV4_ENGINE_INFO_INIT;
   out.backend = EnumTo(kBackends, info.backend);
-  out.numerics = EnumTo(kNumerics, info.numerics);
+  out.numerics = NameOf(info.numerics);
   out.threads = info.threads;
   out.context_tokens = info.context_tokens;
   out.cache_tokens = info.cache_tokens;
@@ -110,14 +33,13 @@ dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
   out.prefill_chunk_tokens = info.prefill_chunk_tokens;
   out.vocab_size = static_cast<int32_t>(config.vocab_size);
   out.has_tokenizer = info.has_tokenizer;
-  out.has_mtp = info.checkpoint_drafter == DrafterKind::kMtp;
   out.bos_token = static_cast<int32_t>(config.bos_token_id);
   out.eos_token = static_cast<int32_t>(config.eos_token_ids.front());
   out.layers = static_cast<int32_t>(config.num_hidden_layers);
   out.weight_bytes = static_cast<uint64_t>(info.weight_bytes);
   out.cache_bytes = static_cast<uint64_t>(info.cache_bytes);
   out.workspace_bytes = static_cast<uint64_t>(info.workspace_bytes);
-  out.cache_format = EnumTo(kCacheFormats, info.cache_format);
+  out.cache_format = NameOf(info.cache_format);
   out.max_draft_tokens = info.max_draft_tokens;
   const auto devices = static_cast<uint64_t>(info.devices.size());
   out.cache_window_bytes = devices * static_cast<uint64_t>(cache.window);
@@ -125,7 +47,7 @@ dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
   out.cache_index_bytes = devices * static_cast<uint64_t>(cache.index_keys);
   out.cache_state_bytes = devices * static_cast<uint64_t>(cache.states);
   out.device_count = static_cast<int32_t>(devices);
-  out.step_exchanges = static_cast<int32_t>(info.exchange.exchanges);
+  out.step_exchanges = info.exchange.exchanges;
   out.token_exchange_bytes = static_cast<uint64_t>(info.exchange.bytes);
   const DeviceBytes& fullest = info.fullest();
   out.device_weight_bytes = static_cast<uint64_t>(fullest.weights);
@@ -140,6 +62,8 @@ dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
   out.disk_experts = info.residency.on_disk;
   out.cpu_experts = static_cast<int32_t>(info.residency.cpu_experts);
   out.canary = static_cast<dsv4_canary>(info.canary);
+  out.predicted_decode_tokens_per_second = info.expected_decode;
+  out.predicted_prefill_tokens_per_second = info.expected_prefill;
   return out;
 }
 
@@ -215,8 +139,8 @@ absl::Status FillDevice(const EngineInfo& info, int32_t device, dsv4_device_info
 
 absl::StatusOr<EnginePlan> PlanOf(const char* path, const dsv4_engine_options* options) {
   DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
-  DSV4_ASSIGN_OR_RETURN(const EngineOptions in, OptionsFrom(options));
-  absl::StatusOr<EnginePlan> plan = Engine::Plan(path, in);
+  DSV4_ASSIGN_OR_RETURN(const OpenOptions in, OptionsFrom(options));
+  absl::StatusOr<EnginePlan> plan = PlanBest(path, in);
   if (!plan.ok()) return WithArgumentOf(plan.status(), "options");
   return plan;
 }
@@ -230,9 +154,9 @@ dsv4_status dsv4_engine_open(const char* path, const dsv4_engine_options* option
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
     DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    DSV4_ASSIGN_OR_RETURN(const dsv4::EngineOptions open_options, OptionsFrom(options));
+    DSV4_ASSIGN_OR_RETURN(const dsv4::OpenOptions open_options, OptionsFrom(options));
     auto handle = std::make_unique<dsv4_engine>();
-    absl::StatusOr<std::shared_ptr<dsv4::Engine>> opened = dsv4::Engine::Open(path, open_options);
+    absl::StatusOr<std::shared_ptr<dsv4::Engine>> opened = dsv4::OpenBest(path, open_options);
     if (!opened.ok()) return dsv4::WithArgumentOf(opened.status(), "options");
     handle->engine = *std::move(opened);
     const absl::StatusOr<const dsv4::Tokenizer*> tokenizer = handle->engine->tokenizer();
@@ -257,16 +181,6 @@ dsv4_status dsv4_engine_get_info(const dsv4_engine* engine, dsv4_engine_info* in
   });
 }
 
-dsv4_status dsv4_engine_get_device(const dsv4_engine* engine, int32_t device,
-                                   dsv4_device_info* info, dsv4_error** error) noexcept {
-  using namespace dsv4::capi;
-  return Guard(error, [&]() -> absl::Status {
-    DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    DSV4_RETURN_IF_ERROR(StructSize(info, "info").status());
-    return FillDevice(engine->engine->info(), device, info);
-  });
-}
-
 dsv4_status dsv4_engine_get_identity(const dsv4_engine* engine, dsv4_engine_identity* identity,
                                      dsv4_error** error) noexcept {
   using namespace dsv4::capi;
@@ -279,6 +193,9 @@ dsv4_status dsv4_engine_get_identity(const dsv4_engine* engine, dsv4_engine_iden
     out.weight_format = opened.weight_format().c_str();
     out.fingerprint = opened.fingerprint().c_str();
     out.backend_reason = opened.backend_reason().c_str();
+    const auto& encoder = opened.text().chat_encoder();
+    out.chat_encoder = encoder ? dsv4::ChatEncoderName(encoder->encoder).data() : "";
+    out.chat_encoder_guess = encoder ? encoder->guess.c_str() : "";
     CopyOut(out, identity);
     return absl::OkStatus();
   });
@@ -291,17 +208,6 @@ dsv4_status dsv4_engine_get_metrics(const dsv4_engine* engine, dsv4_engine_metri
     DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
     DSV4_RETURN_IF_ERROR(StructSize(metrics, "metrics").status());
     CopyOut(MetricsFrom(dsv4::MetricsOf(*engine->engine)), metrics);
-    return absl::OkStatus();
-  });
-}
-
-dsv4_status dsv4_engine_get_metrics_json(const dsv4_engine* engine, char* json, size_t capacity,
-                                         size_t* needed, dsv4_error** error) noexcept {
-  using namespace dsv4::capi;
-  return Guard(error, [&]() -> absl::Status {
-    DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    DSV4_RETURN_IF_ERROR(CheckArrayOut(json, capacity, needed, "json"));
-    CopyArrayOut(dsv4::MetricsJson(*engine->engine), json, capacity, needed);
     return absl::OkStatus();
   });
 }
@@ -330,7 +236,7 @@ dsv4_status dsv4_plan(const char* path, const dsv4_engine_options* options, dsv4
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(StructSize(info, "info").status());
     DSV4_ASSIGN_OR_RETURN(const dsv4::EnginePlan plan, PlanOf(path, options));
-    CopyOut(InfoFrom(plan.info, plan.config, plan.cache.bytes), info);
+    CopyOut(InfoFrom(plan.info(), plan.config(), plan.cache().bytes), info);
     return absl::OkStatus();
   });
 }
@@ -341,7 +247,7 @@ dsv4_status dsv4_plan_device(const char* path, const dsv4_engine_options* option
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(StructSize(info, "info").status());
     DSV4_ASSIGN_OR_RETURN(const dsv4::EnginePlan plan, PlanOf(path, options));
-    return FillDevice(plan.info, device, info);
+    return FillDevice(plan.info(), device, info);
   });
 }
 
@@ -355,7 +261,7 @@ dsv4_status dsv4_group_create_id(const dsv4_engine_options* options, char* id, s
     if (capacity < kCapacity) {
       return dsv4::InvalidValue("capacity", " is ", capacity, "; expected at least ", kCapacity);
     }
-    DSV4_ASSIGN_OR_RETURN(const dsv4::EngineOptions in, OptionsFrom(options));
+    DSV4_ASSIGN_OR_RETURN(const dsv4::OpenOptions in, OptionsFrom(options));
     const absl::StatusOr<std::string> made = dsv4::CreateGroupId(in);
     if (!made.ok()) return dsv4::WithArgumentOf(made.status(), "options");
     CopyArrayOut(*made, id, capacity, needed);
@@ -370,9 +276,9 @@ dsv4_status dsv4_group_serve(const char* path, const dsv4_engine_options* option
     DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
     DSV4_RETURN_IF_ERROR(NotNull(options, "options"));
     DSV4_ASSIGN_OR_RETURN(const dsv4_engine_options in, CopyIn(options, "options"));
-    DSV4_ASSIGN_OR_RETURN(const dsv4::EngineOptions serve_options, OptionsFrom(options));
+    DSV4_ASSIGN_OR_RETURN(const dsv4::OpenOptions serve_options, OptionsFrom(options));
     const auto report = Reporter(in.progress, in.progress_user, DSV4_PROGRESS_SERVE);
-    const absl::Status served = dsv4::Engine::Serve(
+    const absl::Status served = dsv4::ServeBest(
         path, serve_options, [&](int64_t tokens) { return !report || report(tokens, 0); });
     return dsv4::WithArgumentOf(served, "options");
   });

@@ -3,7 +3,6 @@
 // lib/base/error.h states from the other side.
 #include <dsv4/error.h>
 
-#include <algorithm>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "capi/enum_table.h"
 #include "capi/guard.h"
 #include "lib/base/error.h"
+#include "lib/base/quoted.h"
 #include "lib/text/unicode.h"
 
 struct dsv4_error {
@@ -64,9 +64,7 @@ dsv4_status Fail(const absl::Status& status, dsv4_error** error) {
     if (AppendRepairedUtf8(raw, &message) < raw.size()) {
       absl::StrAppend(&message, kReplacementCharacter);
     }
-    std::replace_if(
-        message.begin(), message.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-    auto* held = new HeldError{{code, "", ""}, std::move(message), ArgumentOf(status)};
+    auto* held = new HeldError{{code, "", ""}, OneLine(message), ArgumentOf(status)};
     held->message = held->held_message.c_str();
     held->argument = held->held_argument.c_str();
     *error = held;

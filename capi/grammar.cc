@@ -3,26 +3,35 @@
 #include <dsv4/grammar.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
 #include "capi/enum_table.h"
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "capi/struct_io.h"
 #include "lib/base/status_macros.h"
 #include "lib/grammar/grammar.h"
+#include "lib/text/json_text.h"
 
 namespace dsv4::capi {
 namespace {
 
 using Shared = std::shared_ptr<const grammar::Grammar>;
-using Compile = absl::FunctionRef<absl::StatusOr<Shared>(
-    absl::string_view source, std::shared_ptr<const grammar::Vocabulary> tokens)>;
+using Compile = absl::StatusOr<Shared>(absl::string_view source,
+                                       std::shared_ptr<const grammar::Vocabulary> tokens);
+
+constexpr EnumValue<Compile*> kKinds[] = {
+    {DSV4_GRAMMAR_SCHEMA, &grammar::Grammar::OfSchema},
+    {DSV4_GRAMMAR_REGEX, &grammar::Grammar::OfRegex},
+    {DSV4_GRAMMAR_EBNF, &grammar::Grammar::OfEbnf},
+};
 
 // `name` is the argument's with the source.
 dsv4_status Open(const dsv4_engine* engine, const char* source, size_t length,
-                 absl::string_view name, Compile compile, dsv4_grammar** grammar,
+                 absl::string_view name, absl::FunctionRef<Compile> compile, dsv4_grammar** grammar,
                  dsv4_error** error) {
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
@@ -61,22 +70,14 @@ absl::StatusOr<grammar::ToolOptions> ToolOptionsFrom(const dsv4_tool_options* gi
 }  // namespace
 }  // namespace dsv4::capi
 
-dsv4_status dsv4_grammar_open_schema(const dsv4_engine* engine, const char* schema, size_t length,
-                                     dsv4_grammar** grammar, dsv4_error** error) noexcept {
-  return dsv4::capi::Open(engine, schema, length, "schema", dsv4::grammar::Grammar::OfSchema,
-                          grammar, error);
-}
-
-dsv4_status dsv4_grammar_open_regex(const dsv4_engine* engine, const char* pattern, size_t length,
-                                    dsv4_grammar** grammar, dsv4_error** error) noexcept {
-  return dsv4::capi::Open(engine, pattern, length, "pattern", dsv4::grammar::Grammar::OfRegex,
-                          grammar, error);
-}
-
-dsv4_status dsv4_grammar_open_ebnf(const dsv4_engine* engine, const char* rules, size_t length,
-                                   dsv4_grammar** grammar, dsv4_error** error) noexcept {
-  return dsv4::capi::Open(engine, rules, length, "rules", dsv4::grammar::Grammar::OfEbnf, grammar,
-                          error);
+dsv4_status dsv4_grammar_open(const dsv4_engine* engine, dsv4_grammar_kind kind, const char* source,
+                              size_t length, dsv4_grammar** grammar, dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  const auto compile = [&](absl::string_view text, auto tokens) -> absl::StatusOr<Shared> {
+    DSV4_ASSIGN_OR_RETURN(Compile * of_kind, EnumFrom(kKinds, kind, "kind", "DSV4_GRAMMAR_"));
+    return of_kind(text, std::move(tokens));
+  };
+  return Open(engine, source, length, "source", compile, grammar, error);
 }
 
 dsv4_status dsv4_grammar_open_tools(const dsv4_engine* engine, const char* tools, size_t length,
@@ -90,13 +91,40 @@ dsv4_status dsv4_grammar_open_tools(const dsv4_engine* engine, const char* tools
   return Open(engine, tools, length, "tools", compile, grammar, error);
 }
 
-dsv4_status dsv4_grammar_share(const dsv4_grammar* grammar, dsv4_grammar** shared,
-                               dsv4_error** error) noexcept {
+dsv4_status dsv4_grammar_open_answer(const dsv4_engine* engine, const char* tools,
+                                     size_t tools_length, const char* schema, size_t schema_length,
+                                     const dsv4_tool_options* options, dsv4_grammar** grammar,
+                                     dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  const auto compile = [&](absl::string_view json, auto tokens) -> absl::StatusOr<Shared> {
+    DSV4_ASSIGN_OR_RETURN(const dsv4::grammar::ToolOptions in, ToolOptionsFrom(options));
+    if (tools == nullptr) {
+      return in.strict ? dsv4::grammar::Grammar::OfSchema(json, std::move(tokens))
+                       : dsv4::grammar::Grammar::OfLenientSchema(json, std::move(tokens));
+    }
+    DSV4_RETURN_IF_ERROR(CheckArray(tools, tools_length, "tools"));
+    return dsv4::grammar::Grammar::OfToolsOrSchema({tools, tools_length}, json, in,
+                                                   std::move(tokens));
+  };
+  return Open(engine, schema, schema_length, "schema", compile, grammar, error);
+}
+
+dsv4_status dsv4_grammar_get_unenforced(const dsv4_grammar* grammar, char* json, size_t capacity,
+                                        size_t* needed, dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(NotNull(grammar, "grammar"));
-    DSV4_RETURN_IF_ERROR(NotNull(shared, "shared"));
-    *shared = new dsv4_grammar{grammar->grammar};
+    DSV4_RETURN_IF_ERROR(CheckArrayOut(json, capacity, needed, "json"));
+    std::string text = "[";
+    for (const dsv4::grammar::NotEnforced& one : grammar->grammar->not_enforced()) {
+      absl::StrAppend(&text, text.size() > 1 ? "," : "", "{\"place\":\"");
+      dsv4::AppendJsonEscaped(one.place, &text);
+      text += "\",\"reason\":\"";
+      dsv4::AppendJsonEscaped(one.reason, &text);
+      text += "\"}";
+    }
+    text += "]";
+    CopyArrayOut(text, json, capacity, needed);
     return absl::OkStatus();
   });
 }

@@ -12,10 +12,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lib/base/error.h"
+#include "lib/engine/engine.h"
 #include "lib/grammar/grammar.h"
-#include "lib/runtime/conversation.h"
-#include "lib/runtime/engine.h"
-#include "lib/runtime/session.h"
+#include "lib/session/conversation.h"
+#include "lib/session/session.h"
 #include "lib/text/chat_message.h"
 #include "lib/text/tokenizer.h"
 
@@ -35,8 +35,6 @@ struct dsv4_grammar {
 };
 
 namespace dsv4::capi {
-
-class HeldSampling;
 
 // Counts the calls on a session: one exclusive call, or any number of reading calls. Never waits.
 class SessionUse {
@@ -61,47 +59,26 @@ class SessionUse {
   std::atomic<int32_t> users_{0};
 };
 
-// The caller's token mask. The session's own mask calls it.
-struct TokenMaskCall {
-  dsv4_token_mask_fn fn;
-  void* user;
-};
-
 }  // namespace dsv4::capi
 
 struct dsv4_session {
-  ~dsv4_session();  // in session.cc, which knows HeldSampling
-
-  std::unique_ptr<const dsv4::capi::HeldSampling> sampling;  // the parameters in effect
-  dsv4_grammar grammar;                                      // the grammar in effect, or null
-  std::shared_ptr<dsv4::capi::TokenMaskCall> mask;           // outlives `session`; null: no mask
   std::unique_ptr<dsv4::Session> session;
-  std::unique_ptr<dsv4::Conversation> conversation;  // on `session`; null unless opened on messages
+  std::unique_ptr<dsv4::Conversation> conversation;  // on `session`; null until messages are synced
   mutable dsv4::capi::SessionUse use;
 };
 
 namespace dsv4::capi {
 
-// Opens an empty session with the caller's options. `name`: the name of the argument `options`, for
-// error messages.
-absl::StatusOr<std::unique_ptr<dsv4_session>> OpenSession(dsv4_engine* engine,
-                                                          const dsv4_session_options* options,
-                                                          absl::string_view name);
-
-// Runs `body` with exclusive use of the session, or returns Busy. Afterwards updates the handle's
-// grammar, which `body` may have changed.
+// Runs `body` with exclusive use of the session, or returns Busy.
 template <class Body>
 absl::Status WithExclusive(dsv4_session* handle, Body&& body) {
   if (handle == nullptr) return InvalidValue("session", " is NULL");
   if (!handle->use.TryEnterExclusive())
     return WithArgument(Busy("session is in use by another call"), "session");
   struct Leave {
-    dsv4_session* handle;
-    ~Leave() {
-      handle->grammar.grammar = handle->session->sampling().grammar;
-      handle->use.LeaveExclusive();
-    }
-  } leave{handle};
+    SessionUse& use;
+    ~Leave() { use.LeaveExclusive(); }
+  } leave{handle->use};
   return body(*handle->session);
 }
 

@@ -5,6 +5,7 @@
 #include <dsv4/sampling.h>
 
 #include <cstring>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,22 +40,36 @@ absl::StatusOr<std::vector<std::string>> StopStringsFrom(const dsv4_sampling& in
   return strings;
 }
 
+// DSV4_SEED_RANDOM itself is no seed.
+uint64_t RandomSeed() {
+  std::random_device device;
+  const uint64_t seed = uint64_t{device()} << 32 | device();
+  return seed == DSV4_SEED_RANDOM ? 0 : seed;
+}
+
 }  // namespace
 
-absl::StatusOr<SamplingParams> SamplingFrom(const dsv4_sampling* given) {
+absl::StatusOr<SamplingParams> SamplingFrom(const dsv4_sampling* given,
+                                            const SamplingParams& defaults, int32_t engine_drafts) {
   DSV4_ASSIGN_OR_RETURN(const dsv4_sampling in, CopyIn(given, "sampling"));
-  SamplingParams params = {.temperature = in.temperature,
-                           .top_k = in.top_k,
-                           .top_p = in.top_p,
-                           .min_p = in.min_p,
-                           .seed = in.seed,
-                           .max_tokens = in.max_tokens,
-                           .repetition_penalty = in.repetition_penalty,
+  // 0 is the model's value, `off` turns the step off.
+  const auto value = [](auto field, auto off, auto models) {
+    return field == off ? decltype(field){0} : field == 0 ? models : field;
+  };
+  SamplingParams params = {.temperature = value(in.temperature, DSV4_GREEDY, defaults.temperature),
+                           .top_k = value(in.top_k, -1, defaults.top_k),
+                           .top_p = in.top_p == 0 ? defaults.top_p : in.top_p,
+                           .min_p = value(in.min_p, -1.0f, defaults.min_p),
+                           .seed = in.seed == DSV4_SEED_RANDOM ? RandomSeed() : in.seed,
+                           .max_tokens = value(in.max_tokens, int64_t{-1}, defaults.max_tokens),
+                           .repetition_penalty = in.repetition_penalty == 0
+                                                     ? defaults.repetition_penalty
+                                                     : in.repetition_penalty,
                            .presence_penalty = in.presence_penalty,
                            .frequency_penalty = in.frequency_penalty,
                            .max_thinking_tokens = in.max_thinking_tokens,
                            .log_probs = in.log_probs,
-                           .draft_tokens = in.draft_tokens};
+                           .draft_tokens = value(in.draft_tokens, -1, engine_drafts)};
   if (in.grammar != nullptr) params.grammar = in.grammar->grammar;
   DSV4_RETURN_IF_ERROR(CheckArray(in.bias_tokens, in.bias_count, "sampling.bias_tokens"));
   DSV4_RETURN_IF_ERROR(CheckArray(in.biases, in.bias_count, "sampling.biases"));
@@ -70,46 +85,6 @@ absl::StatusOr<SamplingParams> SamplingFrom(const dsv4_sampling* given) {
   return params;
 }
 
-HeldSampling::HeldSampling(SamplingParams params) : params_(std::move(params)) {
-  for (const LogitBias& entry : params_.logit_bias) {
-    bias_tokens_.push_back(entry.token);
-    biases_.push_back(entry.bias);
-  }
-  for (const std::string& stop : params_.stop_strings) {
-    stop_strings_.push_back(stop.c_str());
-    stop_string_lengths_.push_back(stop.size());
-  }
-}
-
-dsv4_sampling HeldSampling::View() const {
-  dsv4_sampling out = DSV4_SAMPLING_INIT;
-  out.temperature = params_.temperature;
-  out.top_k = params_.top_k;
-  out.top_p = params_.top_p == 0 ? 1 : params_.top_p;
-  out.min_p = params_.min_p;
-  out.repetition_penalty = params_.repetition_penalty == 0 ? 1 : params_.repetition_penalty;
-  out.seed = params_.seed;
-  out.max_tokens = params_.max_tokens;
-  out.presence_penalty = params_.presence_penalty;
-  out.frequency_penalty = params_.frequency_penalty;
-  out.bias_tokens = bias_tokens_.data();
-  out.biases = biases_.data();
-  out.bias_count = bias_tokens_.size();
-  out.banned_tokens = params_.banned_tokens.data();
-  out.banned_count = params_.banned_tokens.size();
-  out.forced_tokens = params_.forced_tokens.data();
-  out.forced_count = params_.forced_tokens.size();
-  out.max_thinking_tokens = params_.max_thinking_tokens;
-  out.stop_tokens = params_.stop_tokens.data();
-  out.stop_token_count = params_.stop_tokens.size();
-  out.stop_strings = stop_strings_.data();
-  out.stop_string_lengths = stop_string_lengths_.data();
-  out.stop_string_count = stop_strings_.size();
-  out.log_probs = params_.log_probs;
-  out.draft_tokens = params_.draft_tokens;
-  return out;
-}
-
 }  // namespace dsv4::capi
 
 dsv4_status dsv4_sampling_init(const dsv4_engine* engine, dsv4_sampling* sampling,
@@ -120,13 +95,13 @@ dsv4_status dsv4_sampling_init(const dsv4_engine* engine, dsv4_sampling* samplin
     DSV4_RETURN_IF_ERROR(StructSize(sampling, "sampling").status());
     const dsv4::SamplingParams defaults = dsv4::Session::DefaultSampling(*engine->engine);
     dsv4_sampling out = DSV4_SAMPLING_INIT;
-    out.temperature = defaults.temperature;
-    out.top_k = defaults.top_k;
-    out.top_p = defaults.top_p;
-    out.min_p = defaults.min_p;
-    out.repetition_penalty = defaults.repetition_penalty;
+    out.temperature = defaults.temperature == 0 ? DSV4_GREEDY : defaults.temperature;
+    out.top_k = defaults.top_k == 0 ? -1 : defaults.top_k;
+    out.top_p = defaults.top_p == 0 ? 1 : defaults.top_p;
+    out.min_p = defaults.min_p == 0 ? -1 : defaults.min_p;
+    out.repetition_penalty = defaults.repetition_penalty == 0 ? 1 : defaults.repetition_penalty;
     out.seed = defaults.seed;
-    out.max_tokens = defaults.max_tokens;
+    out.max_tokens = defaults.max_tokens == 0 ? -1 : defaults.max_tokens;
     CopyOut(out, sampling);
     return absl::OkStatus();
   });

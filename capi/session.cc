@@ -6,18 +6,15 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "capi/enum_table.h"
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "capi/progress.h"
 #include "capi/sampling.h"
 #include "capi/step_result.h"
 #include "capi/struct_io.h"
+#include "capi/sync_result.h"
 #include "lib/base/status_macros.h"
-
-dsv4_session::~dsv4_session() = default;
 
 namespace dsv4::capi {
 namespace {
@@ -28,47 +25,7 @@ absl::StatusOr<SyncOptions> SyncOptionsFrom(const dsv4_sync_options* given) {
   return SyncOptions{.log_probs = {.begin = in.log_probs_begin, .count = in.log_probs_count}};
 }
 
-constexpr EnumValue<ReuseLimit> kReuseLimits[] = {
-    {DSV4_REUSE_ALL, ReuseLimit::kNone},
-    {DSV4_REUSE_LAST_TOKEN, ReuseLimit::kLastToken},
-    {DSV4_REUSE_DIFFERENT, ReuseLimit::kTokensDiffer},
-    {DSV4_REUSE_NO_RESTORE_POINT, ReuseLimit::kNoRestorePoint},
-    {DSV4_REUSE_NOT_CACHED, ReuseLimit::kNotCached},
-    {DSV4_REUSE_INCOMPLETE_BLOCK, ReuseLimit::kIncompleteBlock},
-};
-
-bool CallMask(void* call, absl::Span<const int32_t> timeline, int64_t prompt_tokens,
-              absl::Span<uint32_t> allowed) {
-  const auto& mask = *static_cast<const TokenMaskCall*>(call);
-  return mask.fn(mask.user, timeline.data(), timeline.size(), prompt_tokens, allowed.data(),
-                 allowed.size()) == 0;
-}
-
 }  // namespace
-
-absl::StatusOr<std::unique_ptr<dsv4_session>> OpenSession(dsv4_engine* engine,
-                                                          const dsv4_session_options* options,
-                                                          absl::string_view name) {
-  DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
-  dsv4_session_options in = DSV4_SESSION_OPTIONS_INIT;
-  if (options != nullptr) {
-    DSV4_ASSIGN_OR_RETURN(in, CopyIn(options, name));
-  }
-  DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved, absl::StrCat(name, ".reserved")));
-  SamplingParams params = Session::DefaultSampling(*engine->engine);
-  if (in.sampling != nullptr) {
-    DSV4_ASSIGN_OR_RETURN(params, SamplingFrom(in.sampling));
-  }
-  auto handle = std::make_unique<dsv4_session>();
-  absl::StatusOr<std::unique_ptr<Session>> opened =
-      Session::Open(engine->engine, params, in.cache_salt);
-  if (!opened.ok()) return WithArgumentOf(opened.status(), "sampling");
-  handle->session = *std::move(opened);
-  handle->grammar.grammar = params.grammar;
-  handle->sampling = std::make_unique<HeldSampling>(std::move(params));
-  return handle;
-}
-
 }  // namespace dsv4::capi
 
 dsv4_status dsv4_session_open(dsv4_engine* engine, const dsv4_session_options* options,
@@ -76,8 +33,22 @@ dsv4_status dsv4_session_open(dsv4_engine* engine, const dsv4_session_options* o
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(NotNull(session, "session"));
-    DSV4_ASSIGN_OR_RETURN(std::unique_ptr<dsv4_session> handle,
-                          OpenSession(engine, options, "options"));
+    DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    dsv4_session_options in = DSV4_SESSION_OPTIONS_INIT;
+    if (options != nullptr) {
+      DSV4_ASSIGN_OR_RETURN(in, CopyIn(options, "options"));
+    }
+    DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved, "options.reserved"));
+    const dsv4_sampling models = DSV4_SAMPLING_INIT;
+    DSV4_ASSIGN_OR_RETURN(const dsv4::SamplingParams params,
+                          SamplingFrom(in.sampling != nullptr ? in.sampling : &models,
+                                       dsv4::Session::DefaultSampling(*engine->engine),
+                                       engine->engine->info().max_draft_tokens));
+    auto handle = std::make_unique<dsv4_session>();
+    absl::StatusOr<std::unique_ptr<dsv4::Session>> opened =
+        dsv4::Session::Open(engine->engine, params, in.cache_salt);
+    if (!opened.ok()) return dsv4::WithArgumentOf(opened.status(), "sampling");
+    handle->session = *std::move(opened);
     *session = handle.release();
     return absl::OkStatus();
   });
@@ -104,10 +75,7 @@ dsv4_status dsv4_session_fork(dsv4_session* session, dsv4_session** fork,
     return WithExclusive(session, [&](dsv4::Session& s) -> absl::Status {
       DSV4_RETURN_IF_ERROR(NotNull(fork, "fork"));
       auto handle = std::make_unique<dsv4_session>();
-      handle->mask = session->mask;
       DSV4_ASSIGN_OR_RETURN(handle->session, s.Fork());
-      handle->grammar = session->grammar;
-      handle->sampling = std::make_unique<HeldSampling>(session->sampling->params());
       if (session->conversation != nullptr)
         handle->conversation = session->conversation->Fork(handle->session.get());
       *fork = handle.release();
@@ -116,16 +84,13 @@ dsv4_status dsv4_session_fork(dsv4_session* session, dsv4_session** fork,
   });
 }
 
-dsv4_status dsv4_session_set_token_mask(dsv4_session* session, dsv4_token_mask_fn mask, void* user,
-                                        dsv4_error** error) noexcept {
+dsv4_status dsv4_session_set_allowed(dsv4_session* session, const uint32_t* words, size_t count,
+                                     dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&] {
-    return WithExclusive(session, [&](dsv4::Session& s) {
-      std::shared_ptr<TokenMaskCall> call;
-      if (mask != nullptr) call = std::make_shared<TokenMaskCall>(TokenMaskCall{mask, user});
-      s.SetTokenMask(mask == nullptr ? dsv4::TokenMask{} : dsv4::TokenMask{CallMask, call.get()});
-      session->mask = std::move(call);
-      return absl::OkStatus();
+    return WithExclusive(session, [&](dsv4::Session& s) -> absl::Status {
+      DSV4_RETURN_IF_ERROR(CheckArray(words, count, "words"));
+      return s.SetAllowed({words, count});
     });
   });
 }
@@ -135,25 +100,10 @@ dsv4_status dsv4_session_set_sampling(dsv4_session* session, const dsv4_sampling
   using namespace dsv4::capi;
   return Guard(error, [&] {
     return WithExclusive(session, [&](dsv4::Session& s) -> absl::Status {
-      DSV4_ASSIGN_OR_RETURN(dsv4::SamplingParams params, SamplingFrom(sampling));
-      auto held = std::make_unique<HeldSampling>(std::move(params));
-      DSV4_RETURN_IF_ERROR(dsv4::WithArgumentOf(s.SetSampling(held->params()), "sampling"));
-      session->sampling = std::move(held);
-      return absl::OkStatus();
-    });
-  });
-}
-
-dsv4_status dsv4_session_get_sampling(const dsv4_session* session, dsv4_sampling* sampling,
-                                      dsv4_error** error) noexcept {
-  using namespace dsv4::capi;
-  return Guard(error, [&] {
-    return WithReading(session, [&](const dsv4::Session&) -> absl::Status {
-      DSV4_RETURN_IF_ERROR(StructSize(sampling, "sampling").status());
-      dsv4_sampling out = session->sampling->View();
-      if (session->grammar.grammar != nullptr) out.grammar = &session->grammar;
-      CopyOut(out, sampling);
-      return absl::OkStatus();
+      DSV4_ASSIGN_OR_RETURN(const dsv4::SamplingParams params,
+                            SamplingFrom(sampling, dsv4::Session::DefaultSampling(*s.engine()),
+                                         s.engine()->info().max_draft_tokens));
+      return dsv4::WithArgumentOf(s.SetSampling(params), "sampling");
     });
   });
 }
@@ -168,15 +118,7 @@ dsv4_status dsv4_session_sync(dsv4_session* session, const int32_t* tokens, size
       if (result != nullptr) DSV4_RETURN_IF_ERROR(StructSize(result, "result").status());
       DSV4_ASSIGN_OR_RETURN(const dsv4::SyncOptions sync_options, SyncOptionsFrom(options));
       DSV4_ASSIGN_OR_RETURN(const dsv4::SyncResult synced, s.Sync({tokens, count}, sync_options));
-      if (result == nullptr) return absl::OkStatus();
-      dsv4_sync_result out = DSV4_SYNC_RESULT_INIT;
-      out.common_tokens = synced.common_tokens;
-      out.reused_tokens = synced.reused_tokens;
-      out.pending_tokens = synced.pending_tokens;
-      out.prefix_cache_tokens = synced.cached_tokens;
-      out.limit = EnumTo(kReuseLimits, synced.limit);
-      out.limit_position = synced.limit_position;
-      CopyOut(out, result);
+      if (result != nullptr) CopyOut(SyncResultTo(synced), result);
       return absl::OkStatus();
     });
   });
@@ -266,6 +208,7 @@ dsv4_status dsv4_session_get_stats(const dsv4_session* session, dsv4_session_sta
       DSV4_RETURN_IF_ERROR(StructSize(stats, "stats").status());
       const dsv4::SessionStats current = s.stats();
       dsv4_session_stats out = DSV4_SESSION_STATS_INIT;
+      out.seed = s.sampling().seed;
       out.context_tokens = s.engine()->info().context_tokens;
       out.used_tokens = current.used_tokens;
       out.prompt_tokens = current.prompt_tokens;
@@ -282,7 +225,6 @@ dsv4_status dsv4_session_get_stats(const dsv4_session* session, dsv4_session_sta
       out.draft_steps = speculation.steps();
       out.acceptance_length = speculation.acceptance_length();
       out.first_acceptance = speculation.first_acceptance();
-      if (!speculation.fall_back.empty()) out.draft_stop = DSV4_DRAFT_STOP_FEW_ACCEPTED;
       out.alarms = current.alarms;
       CopyOut(out, stats);
       return absl::OkStatus();

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "lib/runtime/session.h"
+#include "lib/session/session.h"
 
 namespace dsv4::capi {
 

@@ -22,23 +22,13 @@
 
 namespace dsv4::capi {
 
-// The size of each struct in the first release that had it. Appending a field does not change it.
-constexpr uint32_t FirstSize(const dsv4_engine_options*) { return 72; }
-constexpr uint32_t FirstSize(const dsv4_engine_info*) { return 88; }
-constexpr uint32_t FirstSize(const dsv4_engine_identity*) { return 32; }
-constexpr uint32_t FirstSize(const dsv4_device_info*) { return 32; }
-constexpr uint32_t FirstSize(const dsv4_engine_metrics*) { return 208; }
-constexpr uint32_t FirstSize(const dsv4_sampling*) { return 40; }
-constexpr uint32_t FirstSize(const dsv4_tool_options*) { return 24; }
-constexpr uint32_t FirstSize(const dsv4_sync_result*) { return 32; }
-constexpr uint32_t FirstSize(const dsv4_sync_options*) { return 16; }
-constexpr uint32_t FirstSize(const dsv4_session_options*) { return 24; }
-constexpr uint32_t FirstSize(const dsv4_step_result*) { return 24; }
-constexpr uint32_t FirstSize(const dsv4_session_stats*) { return 80; }
-constexpr uint32_t FirstSize(const dsv4_message*) { return 40; }
-constexpr uint32_t FirstSize(const dsv4_tool_call*) { return 56; }
-constexpr uint32_t FirstSize(const dsv4_chat_options*) { return 32; }
-constexpr uint32_t FirstSize(const dsv4_parser_options*) { return 16; }
+// The size of a struct in the first release that had it. Before release 1.0 it is the whole struct.
+// The first field that is appended after a release makes its struct an overload here, with the
+// size that the release had.
+template <class Struct>
+constexpr uint32_t FirstSize(const Struct*) {
+  return sizeof(Struct);
+}
 
 // A larger size means that the struct is not initialised.
 inline constexpr uint32_t kMaxStructBytes = 4096;

@@ -30,7 +30,7 @@ dsv4_status dsv4_tokenizer_open(const char* path, dsv4_tokenizer** tokenizer,
     auto handle = std::make_unique<dsv4_tokenizer>();
     DSV4_ASSIGN_OR_RETURN(handle->owned, dsv4::Tokenizer::Load(file));
     handle->tokenizer = handle->owned.get();
-    if (const auto found = dsv4::FindChatEncoder(folder)) handle->encoder = found->encoder;
+    handle->encoder = dsv4::FindChatEncoder(folder).encoder;
     *tokenizer = handle.release();
     return absl::OkStatus();
   });

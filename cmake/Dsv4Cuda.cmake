@@ -2,7 +2,7 @@
 # Whether and how the CUDA backend is built. DSV4_CUDA: ON, OFF, or AUTO (ON where an nvcc is found that
 # works). An nvcc that CMAKE_CUDA_COMPILER or CUDACXX names must work, with AUTO as well.
 # Images: CMAKE_CUDA_ARCHITECTURES in CMake's notation where it is set, else one for the SM12x family
-# (SM120 and SM121). 120 and 121 mean that family, too: its block-scaled MMA exists in family- and
+# (SM120 and SM121), and on Arm one for SM121 alone. 120 and 121 mean that family, too: its block-scaled MMA exists in family- and
 # architecture-specific images alone.
 
 set(DSV4_CUDA AUTO CACHE STRING "Build the CUDA backend: ON, OFF or AUTO (where nvcc works)")
@@ -37,6 +37,11 @@ endif()
 set(architectures ${CMAKE_CUDA_ARCHITECTURES})
 if(NOT architectures)
   set(architectures 120)
+  # Every host of a GB10 is an Arm machine. The family's image should run on its SM121, which no report shows for
+  # sure: its own image costs 5 MB there.
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+    list(APPEND architectures 121a)
+  endif()
 endif()
 # CMake 3.25 does not know family-specific targets: the flags below say what it cannot.
 set(CMAKE_CUDA_ARCHITECTURES OFF)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The smallest useful program in C++: asks the model in a folder one question and prints the answer
-// as it comes. README.md shows it.
+// as it comes. docs/embed.md shows it.
 #include <dsv4/dsv4.hpp>
 #include <exception>
 #include <iostream>
@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   try {
     const dsv4::Engine engine(argv[1]);
     dsv4::Conversation chat(engine);
-    chat.Append({DSV4_ROLE_USER, argv[2]});
+    chat.Sync({{DSV4_ROLE_USER, argv[2]}});
     for (const dsv4::Event& event : chat.events()) {
       if (event.type == DSV4_PARSER_TEXT) std::cout << event.text << std::flush;
     }

@@ -72,8 +72,9 @@ class Run {
     Require(dsv4_session_open(engine, nullptr, &sessions_[0], nullptr) == DSV4_OK);
     Require(dsv4_session_sync(sessions_[0], kPrompt, std::size(kPrompt), nullptr, nullptr,
                               nullptr) == DSV4_OK);
-    Require(dsv4_session_open_json(engine, nullptr, kMessages, std::size(kMessages) - 1, nullptr,
-                                   &sessions_[1], nullptr) == DSV4_OK);
+    Require(dsv4_session_open(engine, nullptr, &sessions_[1], nullptr) == DSV4_OK);
+    Require(dsv4_session_sync_json(sessions_[1], kMessages, std::size(kMessages) - 1, nullptr,
+                                   nullptr, nullptr) == DSV4_OK);
   }
   ~Run() {
     for (dsv4_session* session : sessions_) dsv4_session_close(session);
@@ -85,13 +86,12 @@ class Run {
   void CallAll() {
     using Call = void (Run::*)();
     static constexpr Call kAll[] = {
-        &Run::Open,        &Run::OpenMessages, &Run::Close,      &Run::Fork,
+        &Run::Open,        &Run::SyncMessages, &Run::Close,      &Run::Fork,
         &Run::Sync,        &Run::Prefill,      &Run::Step,       &Run::Step,
         &Run::StepAll,     &Run::StepEvents,   &Run::StepEvents, &Run::EndTurn,
-        &Run::Append,      &Run::Truncate,     &Run::SetOptions, &Run::ReadMessages,
-        &Run::Rewind,      &Run::Cancel,       &Run::Mask,       &Run::SetSampling,
-        &Run::ReadSession, &Run::Save,         &Run::Load,       &Run::LoadFile,
-        &Run::Tokenize,    &Run::Render,       &Run::ParseWhole, &Run::ParseOpen,
+        &Run::ReadReply,   &Run::Rewind,       &Run::Cancel,     &Run::SetAllowed,
+        &Run::SetSampling, &Run::ReadSession,  &Run::Save,       &Run::Load,
+        &Run::LoadFile,    &Run::Tokenize,     &Run::Render,     &Run::ParseOpen,
         &Run::ParseFeed,   &Run::ParseEnd,     &Run::Plan,       &Run::ReadEngine,
         &Run::OpenGrammar, &Run::BindGrammar};
     for (int i = 0; i < kCalls && !in_.empty(); ++i) {
@@ -161,16 +161,6 @@ class Run {
     Require(event->type >= DSV4_PARSER_REASONING && event->type <= DSV4_PARSER_END);
     Require(event->text != nullptr && event->id != nullptr && event->reason != nullptr);
     static_cast<Run*>(user)->TryToEnter();
-  }
-  static int32_t OnMask(void* user, const int32_t*, size_t count, int64_t prompt_tokens,
-                        uint32_t* allowed, size_t words) {
-    Run* run = static_cast<Run*>(user);
-    Require(static_cast<int64_t>(count) >= prompt_tokens && prompt_tokens >= 0);
-    // A function of the position alone, as is asked for.
-    if (run->mask_ == 0) std::fill_n(allowed, words, 0u);
-    if (run->mask_ == 1) allowed[count % words] = 0;
-    if (run->mask_ == 2) std::fill_n(allowed, words - 1, 0u);
-    return run->mask_ == 3 ? 1 : 0;
   }
   void TryToEnter() {
     if (inside_ == nullptr) return;
@@ -260,24 +250,20 @@ class Run {
     const dsv4_status status = dsv4_session_open(engine, &options, &opened, &error_);
     CheckOpened(status, opened, &slot);
   }
-  void OpenMessages() {
-    const dsv4_sampling sampling = Sampling();
-    const dsv4_session_options options = SessionOptions(&sampling);
+  void SyncMessages() {
+    dsv4_session* session = Session();
     const dsv4_chat_options chat = ChatOptions();
-    dsv4_session* opened = nullptr;
-    dsv4_session*& slot = Session();
+    dsv4_sync_result result = DSV4_SYNC_RESULT_INIT;
     if (in_.Byte() & 1) {
       const std::string json = in_.Text();
-      const dsv4_status status = dsv4_session_open_json(TheTarget().engine, &options, json.data(),
-                                                        json.size(), &chat, &opened, &error_);
-      return CheckOpened(status, opened, &slot);
+      Check(dsv4_session_sync_json(session, json.data(), json.size(), &chat, &result, &error_));
+      return;
     }
     std::string content, other;
     const dsv4_message message = Message(&content, &other);
     const dsv4_message* const messages[] = {&message, nullptr};
-    const dsv4_status status = dsv4_session_open_messages(
-        TheTarget().engine, &options, messages, in_.Rarely() ? 2 : 1, &chat, &opened, &error_);
-    CheckOpened(status, opened, &slot);
+    Check(dsv4_session_sync_messages(session, messages, in_.Below(3), &chat,
+                                     in_.Rarely() ? nullptr : &result, &error_));
   }
   void Close() {
     dsv4_session*& session = Session();
@@ -327,15 +313,17 @@ class Run {
     std::array<dsv4_session*, kSessions> sessions{};
     std::array<dsv4_status, kSessions> statuses{};
     std::array<dsv4_error*, kSessions> errors{};
+    std::array<void*, kSessions> users;
+    users.fill(this);
     const size_t count = in_.Below(kSessions + 1);
     for (size_t i = 0; i < count; ++i) {
       steps[i] = DSV4_STEP_RESULT_INIT;
       results[i] = in_.Rarely() ? nullptr : &steps[i];
       sessions[i] = in_.Rarely() ? Session() : sessions_[i];
     }
-    const dsv4_status status =
-        Check(dsv4_engine_step(TheTarget().engine, sessions.data(), count, results.data(),
-                               statuses.data(), errors.data(), &error_));
+    const dsv4_status status = Check(dsv4_engine_step(
+        TheTarget().engine, sessions.data(), count, in_.Rarely() ? nullptr : OnEvent, users.data(),
+        results.data(), statuses.data(), errors.data(), &error_));
     for (size_t i = 0; i < count; ++i) {
       if (status != DSV4_OK) {
         Require(statuses[i] == status && errors[i] == nullptr);
@@ -361,32 +349,10 @@ class Run {
     Check(dsv4_session_end_turn(inside_, in_.Byte() & 1 ? OnEvent : nullptr, this, &error_));
     inside_ = nullptr;
   }
-  void Append() {
-    dsv4_session* session = Session();
-    if (in_.Byte() & 1) {
-      const std::string json = in_.Text();
-      Check(dsv4_session_append_json(session, json.data(), json.size(), &error_));
-      return;
-    }
-    std::string content, other;
-    const dsv4_message message = Message(&content, &other);
-    const dsv4_message* const messages[] = {&message};
-    Check(dsv4_session_append_messages(session, messages, in_.Rarely() ? 0 : 1, &error_));
-  }
-  void Truncate() {
-    dsv4_session* session = Session();
-    Check(dsv4_session_truncate_messages(session, static_cast<size_t>(in_.Number()), &error_));
-  }
-  void SetOptions() {
-    dsv4_session* session = Session();
-    const dsv4_chat_options options = ChatOptions();
-    Check(dsv4_session_set_chat_options(session, &options, &error_));
-  }
-  void ReadMessages() {
-    size_t count = 0, needed = 0;
+  void ReadReply() {
+    size_t needed = 0;
     char json[64];
     const dsv4_session* session = Session();
-    Check(dsv4_session_get_message_count(session, &count, &error_));
     Check(dsv4_session_get_reply_json(session, json, in_.Below(sizeof json), &needed, &error_));
   }
   void Rewind() {
@@ -396,10 +362,15 @@ class Run {
     Require(pending >= 0 && pending <= kContext);
   }
   void Cancel() { dsv4_session_cancel(Session()); }
-  void Mask() {
+  void SetAllowed() {
     dsv4_session* session = Session();
-    mask_ = in_.Below(8);
-    Check(dsv4_session_set_token_mask(session, mask_ != 7 ? OnMask : nullptr, this, &error_));
+    std::vector<uint32_t> words(in_.Below(16) == 0 ? in_.Below(100) : 2048 / 32, ~uint32_t{0});
+    const size_t kind = in_.Below(8);
+    if (kind == 0) std::fill(words.begin(), words.end(), 0u);
+    if (kind == 1 && !words.empty()) words[in_.Below(words.size())] = 0;
+    if (kind == 2 && !words.empty()) std::fill(words.begin(), words.end() - 1, 0u);
+    if (kind == 7) words.clear();
+    Check(dsv4_session_set_allowed(session, words.data(), words.size(), &error_));
   }
   void SetSampling() {
     dsv4_session* session = Session();
@@ -411,21 +382,16 @@ class Run {
         "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\"}}}",
         "{\"enum\": [1, \"b\", null]}", "[a-f]{2,9}|x*", "root ::= \"yes\" | \"no\" root",
         "[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]"};
-    using OpenText =
-        dsv4_status (*)(const dsv4_engine*, const char*, size_t, dsv4_grammar**, dsv4_error**);
-    static constexpr OpenText kOpen[] = {dsv4_grammar_open_schema, dsv4_grammar_open_regex,
-                                         dsv4_grammar_open_ebnf};
     const std::string text = in_.Rarely() ? in_.Text() : kTexts[in_.Below(std::size(kTexts))];
-    const size_t kind = in_.Below(5);
+    const auto kind = static_cast<dsv4_grammar_kind>(in_.Below(5));
     const dsv4_engine* engine = in_.Rarely() ? nullptr : TheTarget().engine;
     dsv4_grammar* opened = nullptr;
     dsv4_tool_options options = DSV4_TOOL_OPTIONS_INIT;
     options.choice = in_.Number32();
     const dsv4_status status =
-        kind < std::size(kOpen) ? kOpen[kind](engine, text.data(), text.size(), &opened, &error_)
-        : kind == 3             ? dsv4_grammar_open_tools(engine, text.data(), text.size(),
-                                              in_.Rarely() ? &options : nullptr, &opened, &error_)
-                                : dsv4_grammar_share(grammar_, &opened, &error_);
+        kind < 4 ? dsv4_grammar_open(engine, kind, text.data(), text.size(), &opened, &error_)
+                 : dsv4_grammar_open_tools(engine, text.data(), text.size(),
+                                           in_.Rarely() ? &options : nullptr, &opened, &error_);
     Require((opened != nullptr) == (Check(status) == DSV4_OK));
     if (opened == nullptr) return;
     dsv4_grammar_close(grammar_);
@@ -439,7 +405,6 @@ class Run {
   }
   void ReadSession() {
     dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
-    dsv4_sampling sampling = DSV4_SAMPLING_INIT;
     float log_prob = 0, top_log_probs[4];
     int32_t top_tokens[4];
     size_t top_count = 0;
@@ -447,10 +412,6 @@ class Run {
     if (Check(dsv4_session_get_stats(session, &stats, &error_)) == DSV4_OK) {
       Require(stats.used_tokens <= stats.context_tokens && stats.context_tokens == kContext);
       Require(stats.cached_tokens <= stats.prompt_tokens);
-    }
-    if (Check(dsv4_session_get_sampling(session, &sampling, &error_)) == DSV4_OK) {
-      // What is in effect is valid.
-      Require(sampling.top_p > 0 && sampling.top_p <= 1 && sampling.temperature >= 0);
     }
     const size_t capacity = in_.Below(5);
     const int64_t position = in_.Number();
@@ -501,29 +462,15 @@ class Run {
   }
   void Render() {
     const dsv4_chat_options options = ChatOptions();
-    std::string content, other;
-    const dsv4_message message = Message(&content, &other);
-    const dsv4_message* const messages[] = {&message};
+    const std::string json = in_.Text();
     int32_t ids[16];
     char text[16];
     size_t needed = 0;
     const size_t capacity = in_.Below(17);
-    Check(dsv4_chat_render_messages(TheTarget().tokenizer, messages, 1, &options, ids, capacity,
-                                    &needed, &error_));
-    Check(dsv4_chat_render_text(messages, 1, &options, text, capacity, &needed, &error_));
-    Check(dsv4_chat_render_json(TheTarget().tokenizer, content.data(), content.size(), &options,
-                                ids, capacity, &needed, &error_));
-    Check(dsv4_chat_render_text_json(content.data(), content.size(), &options, text, capacity,
-                                     &needed, &error_));
-  }
-  void ParseWhole() {
-    const std::string text = in_.Text();
-    char json[64];
-    size_t needed = 0;
-    const dsv4_thinking_mode thinking =
-        in_.Rarely() ? in_.Number32() : static_cast<int32_t>(in_.Below(4));
-    const size_t capacity = in_.Below(sizeof json + 1);
-    Check(dsv4_chat_parse(text.data(), text.size(), thinking, json, capacity, &needed, &error_));
+    Check(dsv4_chat_render(TheTarget().tokenizer, json.data(), json.size(), &options, ids, capacity,
+                           &needed, &error_));
+    Check(dsv4_chat_render_text(json.data(), json.size(), &options, text, capacity, &needed,
+                                &error_));
   }
   void ParseOpen() {
     dsv4_parser_options options = DSV4_PARSER_OPTIONS_INIT;
@@ -558,13 +505,19 @@ class Run {
     options.struct_size = in_.StructSize(sizeof options);
     const uint8_t fields = in_.Byte();
     if (fields & 1) options.backend = in_.Number32();
-    if (fields & 2) options.numerics = in_.Number32();
+    static constexpr const char* kSettings[] = {"numerics=fp32", "cache_format=bf16", "canary=off",
+                                                "cpu_experts=1", "tuning_dir=/",      "a=b"};
+    const char* const settings[] = {kSettings[in_.Below(std::size(kSettings))],
+                                    in_.Rarely() ? nullptr : "numerics=published"};
+    if (fields & 2) {
+      options.settings = settings;
+      options.setting_count = 1 + in_.Below(2);
+    }
     if (fields & 4) options.context_tokens = in_.Number();
     if (fields & 8) options.cache_tokens = in_.Number();
     if (fields & 16) options.max_sessions = in_.Number32();
     if (fields & 32) options.prefill_chunk_tokens = in_.Number32();
     if (fields & 64) options.threads = in_.Number32();
-    if (fields & 64) options.cache_format = in_.Number32();
     if (fields & 128) options.max_draft_tokens = in_.Number32();
     if (fields & 128) options.device_count = static_cast<uint32_t>(in_.Number());
     Check(dsv4_plan(in_.Rarely() ? "/nonexistent" : kModel, &options, &info, &error_));
@@ -579,10 +532,7 @@ class Run {
     Check(dsv4_engine_get_identity(engine, &identity, &error_));
     Check(dsv4_sampling_init(engine, &sampling, &error_));
     dsv4_engine_metrics metrics = DSV4_ENGINE_METRICS_INIT;
-    std::array<char, 64> json;
-    size_t needed = 0;
     Check(dsv4_engine_get_metrics(engine, &metrics, &error_));
-    Check(dsv4_engine_get_metrics_json(engine, json.data(), json.size(), &needed, &error_));
   }
 
   fuzz::CallArguments in_;
@@ -592,7 +542,6 @@ class Run {
   dsv4_error* error_ = nullptr;
   dsv4_session* inside_ = nullptr;  // that a callback may try to enter
   bool cancels_ = false;            // that callback cancels
-  size_t mask_ = 0;
   std::vector<uint8_t> image_;
   // What parameters point to, during a call.
   std::vector<int32_t> tokens_;

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "lib/model/config.h"
+#include "lib/config/config.h"
 
 namespace {
 

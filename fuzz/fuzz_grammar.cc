@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes as a grammar and a text. The input is a letter (S schema, R regular expression, E EBNF,
-// T tools), the grammar, a NUL, and the text. In each state along the text a mask must hold a token
-// exactly if its bytes lead to a state from which a match is reached.
+// s and t the same as far as they can be enforced, T tools), the grammar, a NUL, and the text. In
+// each state along the text a mask must hold a token exactly if its bytes lead to a state from
+// which a match is reached.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -34,11 +35,14 @@ absl::StatusOr<Expr> LanguageOf(char kind, absl::string_view source, ExpressionP
   if (kind == 'R') return RegexLanguage(pool, source, Encoding::kUtf8, Anchoring::kWhole);
   const auto json = ParseSchema(source, "fuzz");
   if (!json.ok()) return json.status();
-  if (kind == 'S') {
-    SchemaCompiler compiler(pool, *json, "schema#", false);
+  Enforcement enforcement(kind == 's' || kind == 't' ? Enforcement::Effort::kBest
+                                                     : Enforcement::Effort::kStrict);
+  if (kind == 'S' || kind == 's') {
+    SchemaCompiler compiler(pool, *json, "schema#", false, &enforcement);
     return compiler.Language(*json, "", SchemaCompiler::Part::kValues, Encoding::kJson);
   }
-  const auto tools = ToolCallLanguage(pool, *json, {});
+  const auto tools =
+      ToolCallLanguage(pool, *json, {.strict = kind != 't'}, std::nullopt, &enforcement);
   if (!tools.ok()) return tools.status();
   return tools->content;
 }

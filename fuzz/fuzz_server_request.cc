@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes as the body of a request to dsv4-server: read, and its session opened, as far as
 // nothing is computed. What is refused is the client's fault, never the server's. The input is a
-// character that chooses the endpoint, then the body.
+// letter that chooses the endpoint, then the body. A capital letter: with strict fields.
 #include <dsv4/dsv4.hpp>
 
 #include <chrono>
@@ -16,6 +16,7 @@
 #include "examples/dsv4-server/generation.h"
 #include "examples/dsv4-server/json.h"
 #include "examples/dsv4-server/messages_request.h"
+#include "examples/dsv4-server/response_store.h"
 #include "examples/dsv4-server/responses_request.h"
 #include "examples/dsv4-server/tokenize.h"
 
@@ -42,7 +43,7 @@ const dsv4::Engine& Engine() {
 }
 
 void Open(const Prompt& prompt) {
-  server::Generation(Engine(), prompt, prompt.sampling.seed, std::chrono::steady_clock::now());
+  server::Generation(Engine(), prompt, prompt.sampling.seed, std::chrono::steady_clock::now(), {});
 }
 
 void Answer(const Model& model, char endpoint, const Json& body) {
@@ -61,7 +62,7 @@ void Answer(const Model& model, char endpoint, const Json& body) {
       return;
     case 't':
       // What is answered is JSON.
-      Require(Json::accept(server::TextOf(server::Tokenize(model, body))));
+      Require(Json::accept(server::Tokenize(model, body)));
       return;
     default:
       Require(Json::accept(server::TextOf(server::Detokenize(model, body))));
@@ -72,10 +73,19 @@ void Answer(const Model& model, char endpoint, const Json& body) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  static const Model model{Engine(), "dsv4-tiny", DSV4_THINKING_OFF, DSV4_CHAT_ENCODER_AUTO, 0};
+  static server::ResponseStore* const responses = [] {
+    auto* const store = new server::ResponseStore();
+    store->Put("resp_1", {"{}", "{}", R"([{"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b"}])"});
+    return store;
+  }();
+  const char letter = static_cast<char>(data[0]);
+  const bool strict = letter >= 'A' && letter <= 'Z';
+  const Model model{Engine(), "dsv4-tiny",       DSV4_THINKING_OFF, DSV4_CHAT_ENCODER_AUTO, 0, {},
+                    false,    {strict, nullptr}, responses};
   const std::string body(reinterpret_cast<const char*>(data) + 1, size - 1);
   try {
-    Answer(model, static_cast<char>(data[0]), server::ParseObject(body));
+    Answer(model, strict ? static_cast<char>(letter | 0x20) : letter, server::ParseObject(body));
   } catch (...) {
     const server::ApiError error = server::CurrentApiError();
     Require(error.status != 500);

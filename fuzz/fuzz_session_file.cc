@@ -10,9 +10,9 @@
 #include <memory>
 #include <vector>
 
+#include "lib/engine/engine.h"
 #include "lib/io/content_hash.h"
-#include "lib/runtime/engine.h"
-#include "lib/runtime/session.h"
+#include "lib/session/session.h"
 
 namespace {
 
@@ -20,7 +20,7 @@ using dsv4::Engine;
 using dsv4::Session;
 using Image = std::vector<uint8_t>;
 
-// Of lib/runtime/session_image.h.
+// Of lib/step/session_image.h.
 constexpr size_t kImageBytesAt = 16, kCountsAt = 72, kCounts = 6, kHeaderBytes = 128;
 constexpr size_t kChecksumBytes = 16;
 

@@ -29,19 +29,23 @@ BEGIN {
   allow("lib/grammar", base " lib/io")
   operators = "kernels/op kernels/registry/dispatch.h"
   allow("lib/dist", base " " operators)
-  allow("lib/model", base " lib/dist lib/io lib/kv lib/sampling lib/text " operators)
-  allow("lib/runtime", base " lib/dist lib/io lib/kv lib/sampling lib/text lib/grammar lib/model " operators)
-  # The engine alone names the list of backends.
-  allow("lib/runtime/engine.h", allowed["lib/runtime"] " kernels/tuning/tuning_file.h")
-  allow("lib/runtime/engine.cc", allowed["lib/runtime"] " kernels/builtin.h kernels/tuning/tuning_file.h")
-  # The CPU has a share of a GPU's step, and reads its rows as the GPU stores them.
-  allow("lib/model/cpu_share.cc", allowed["lib/model"] " kernels/sm12x/packed_layout.h")
-  # Verification looks at the bytes of rows as a backend stores them.
-  allow("lib/runtime/launch_tensors.cc", allowed["lib/runtime"] " kernels/reference/cache_rows.h" \
-        " kernels/reference/numerics.h kernels/sm12x/packed_layout.h")
+  allow("lib/config", base " lib/io kernels/op")
+  allow("lib/packing", base " lib/io lib/config " operators)
+  weights = base " lib/dist lib/io lib/config lib/packing lib/experts " operators
+  allow("lib/experts", weights)
+  allow("lib/weights", weights)
+  model = weights " lib/weights lib/kv lib/sampling lib/text"
+  allow("lib/model", model)
+  step = model " lib/model lib/grammar"
+  allow("lib/step", step)
+  # The engine alone names the list of backends, with their tuning files.
+  allow("lib/engine", step " lib/step kernels/builtin.h kernels/tuning/tuning_file.h")
+  allow("lib/session", step " lib/step lib/engine")
+  allow("lib/proof", step " lib/step lib/engine")
 
   allow("include", "")
-  allow("capi", "include lib/base lib/tensor lib/device lib/io lib/text lib/grammar lib/sampling lib/model lib/runtime")
+  allow("capi", "include lib/base lib/tensor lib/device lib/io lib/text lib/grammar lib/sampling lib/config lib/experts lib/step " \
+        "lib/engine lib/session lib/proof")
   allow("examples", "include")
   allow("tests/capi", "include tests/support/catch.h")
   # Tests, tools, benchmarks and fuzz targets look at anything.
@@ -52,23 +56,24 @@ BEGIN {
   allow("fuzz", anything " examples/dsv4-server")
   allow("tests/capi/recorded", anything)
   allow("tests/examples/desktop", "include examples/desktop tests/support/catch.h")
+  allow("tests/examples/dsv4-server", anything " examples/dsv4-server/http_parser.h examples/dsv4-server/log.h")
   # Programs like dsv4-chat, with which they share files; not examples, so their locks are the library's.
-  allow("benchmarks/dsv4-bench", "include examples/dsv4-chat lib/base/mutex.h")
-  allow("tools/gates", "include examples/dsv4-chat lib/base/mutex.h")
-  allow("tests/tools", anything " examples/dsv4-chat/failure.h")
-  allow("tests/benchmarks", anything " examples/dsv4-chat/failure.h")
+  allow("benchmarks/dsv4-bench", "include examples/console lib/base/mutex.h")
+  allow("tools/gates", "include examples/console lib/base/mutex.h")
+  allow("tests/tools", anything " examples/console/failure.h")
+  allow("tests/benchmarks", anything " examples/console/failure.h")
 
   # Sources of other projects: quoted as their own documentation does.
   external = "^(absl|google|hwy|benchmark|catch2)/|^(simdjson|pcre2)\\.h$"
   posix = "^<(arpa|linux|netinet|sys)/"
   # C and POSIX headers; a C++ standard header is a single word without an ending.
-  c_header = "^<(assert|complex|ctype|dirent|dlfcn|errno|fcntl|fenv|float|inttypes|langinfo|limits|locale|math|" \
-             "poll|pthread|pty|setjmp|signal|stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|string|" \
+  c_header = "^<(assert|complex|ctype|dirent|dlfcn|errno|fcntl|fenv|float|inttypes|langinfo|limits|locale|malloc|math|" \
+             "netdb|poll|pthread|pty|setjmp|signal|stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|string|" \
              "strings|termios|tgmath|time|unistd|wchar|wctype)\\.h>$"
   # What dsv4-chat links besides dsv4: its line editor and a reader of JSON.
   chat_header = "^<(histedit|simdjson)\\.h>$"
-  # What dsv4-server links: HTTP, and JSON.
-  server_header = "^<(httplib\\.h|nlohmann/json\\.hpp)>$"
+  # What dsv4-server uses: sockets and HTTP, and JSON.
+  server_header = "^<(boost/(asio|beast)/[a-z0-9_/]+\\.hpp|nlohmann/json\\.hpp)>$"
   # What dsv4-desktop links: Qt. Its headers are called as their classes.
   qt_header = "^<Q[A-Za-z]+>$"
   # Files here include one another in one direction, X.h and X.cc taken together: what is called never
@@ -87,6 +92,12 @@ BEGIN {
 
   while ((getline path) > 0) check(path)
   for (stem in includes) find_cycle(stem, stem)
+  for (pair in first_include) {
+    split(pair, pair_of, SUBSEP)
+    if ((pair_of[2], pair_of[1]) in first_include && pair_of[1] < pair_of[2])
+      report(first_include[pair], 1, pair_of[1] " and " pair_of[2] " include each other: " \
+             first_include[pair_of[2], pair_of[1]])
+  }
   if (findings > 0) {
     printf "%d findings in %d files\n", findings, files
     exit 1
@@ -154,8 +165,11 @@ function check_include(path, number, line, layer,    target, surface) {
   target = substr(line, RSTART + 1, RLENGTH - 2)
   # What is refused below is found there.
   if (path ~ acyclic && target ~ acyclic && stem_of(path) != stem_of(target) &&
-      (surface || may_include(layer, target)))
+      (surface || may_include(layer, target))) {
     includes[stem_of(path)] = includes[stem_of(path)] " " stem_of(target)
+    if (path ~ /^lib\// && target ~ /^lib\// && folder_of(path) != folder_of(target))
+      first_include[folder_of(path), folder_of(target)] = path
+  }
   if (target ~ /(^|\/)\.\.\//) {
     report(path, number, "include \"" target "\" is not spelled from the root")
   } else if (target ~ external) {

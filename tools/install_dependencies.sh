@@ -12,7 +12,7 @@ programs='
   g++ cmake ninja-build pkg-config
   libabsl-dev libhwy-dev libsimdjson-dev libpcre2-dev libxxhash-dev libedit-dev
   libprotobuf-dev protobuf-compiler
-  libcpp-httplib-dev nlohmann-json3-dev
+  libboost1.81-dev nlohmann-json3-dev libcpp-httplib-dev libjs-marked
 '
 tests='
   catch2 libbenchmark-dev qt6-base-dev
@@ -25,8 +25,21 @@ case ${1-} in
   *) packages=$* ;;
 esac
 
+# The same packages for people who build elsewhere; nobody tests these lists.
 if ! command -v dpkg-query >/dev/null; then
-  echo "note: not a Debian system, dependencies not checked; Debian calls them:" $packages
+  echo "note: not a Debian system, dependencies not checked"
+  case $(sed -n 's/^ID=//p;s/^ID_LIKE=//p' /etc/os-release 2>/dev/null) in
+    *fedora*)
+      echo "Fedora: sudo dnf install gcc-c++ cmake ninja-build pkgconf abseil-cpp-devel highway-devel simdjson-devel" \
+        "pcre2-devel xxhash-devel libedit-devel protobuf-devel protobuf-compiler boost-devel json-devel catch2-devel" \
+        "google-benchmark-devel qt6-qtbase-devel libabigail curl file doxygen cargo rust golang"
+      ;;
+    *arch*)
+      echo "Arch: sudo pacman -S base-devel cmake ninja pkgconf abseil-cpp highway simdjson pcre2 xxhash libedit" \
+        "protobuf boost nlohmann-json catch2 benchmark qt6-base curl file doxygen rust go; libabigail is in the AUR"
+      ;;
+    *) echo "Debian calls them:" $packages ;;
+  esac
   exit 0
 fi
 

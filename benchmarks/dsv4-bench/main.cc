@@ -15,9 +15,9 @@
 #include "benchmarks/dsv4-bench/serving.h"
 #include "benchmarks/dsv4-bench/speed.h"
 #include "benchmarks/dsv4-bench/subject.h"
-#include "examples/dsv4-chat/command_line.h"
-#include "examples/dsv4-chat/failure.h"
-#include "examples/dsv4-chat/terminal.h"
+#include "examples/console/command_line.h"
+#include "examples/console/failure.h"
+#include "examples/console/terminal.h"
 
 namespace bench {
 namespace {
@@ -81,8 +81,10 @@ std::vector<EngineSettings> Engines(const Options& options) {
   Multiply(&engines, options.models,
            [](EngineSettings* engine, const std::string& model) { engine->model = model; });
   Multiply(&engines, options.backends, &Engine::backend);
-  Multiply(&engines, options.numerics, &Engine::numerics);
-  Multiply(&engines, options.cache_formats, &Engine::cache_format);
+  Multiply(&engines, options.numerics,
+           [](EngineSettings* engine, const std::string& name) { engine->numerics = name; });
+  Multiply(&engines, options.cache_formats,
+           [](EngineSettings* engine, const std::string& name) { engine->cache_format = name; });
   Multiply(&engines, options.threads, &Engine::threads);
   Multiply(&engines, options.prefill_chunks, &Engine::prefill_chunk_tokens);
   Multiply(&engines, options.drafts, &Engine::max_draft_tokens);

@@ -6,17 +6,15 @@
 #include <string_view>
 #include <type_traits>
 
-#include "examples/dsv4-chat/command_line.h"
-#include "examples/dsv4-chat/engine_options.h"
-#include "examples/dsv4-chat/failure.h"
+#include "examples/console/command_line.h"
+#include "examples/console/engine_options.h"
+#include "examples/console/failure.h"
 
 namespace bench {
 namespace {
 
 using chat::Failure;
 using chat::kBackends;
-using chat::kCacheFormats;
-using chat::kNumerics;
 using chat::kUsageError;
 using chat::Named;
 using chat::Option;
@@ -83,6 +81,12 @@ void AddNames(Options* o, const std::string& name, const std::string& list) {
     (o->*field).push_back(ParseName(name, part, known));
 }
 
+// Texts that the library checks.
+template <auto field>
+void AddTexts(Options* o, const std::string&, const std::string& list) {
+  for (const std::string_view part : SplitAtCommas(list)) (o->*field).emplace_back(part);
+}
+
 template <class T, size_t count>
 const char* NameOf(T value, const Named<T> (&known)[count]) {
   for (const Named<T>& named : known) {
@@ -128,10 +132,9 @@ constexpr Option<Options> kOptions[] = {
      chat::SetNumber<1, 1000000, &Options::requests>},
     {"", "--backend", "B,...", "auto, cpu, cuda or reference",
      AddNames<kBackends, &Options::backends>},
-    {"", "--numerics", "N,...", "published, fp32 or exact",
-     AddNames<kNumerics, &Options::numerics>},
-    {"", "--cache-format", "F,...", "auto, packed, bf16, fp8_per_tensor or f32",
-     AddNames<kCacheFormats, &Options::cache_formats>},
+    {"", "--numerics", "N,...", "published, fp32 or exact", AddTexts<&Options::numerics>},
+    {"", "--cache-format", "F,...", "packed, bf16, fp8_per_tensor or f32",
+     AddTexts<&Options::cache_formats>},
     {"", "--tuning", "DIR", "tuning tables to use instead of the library's (cuda)",
      chat::SetText<&Options::tuning_dir>},
     {"", "--devices", "N,...", "the backend's devices that split the model (default 0)",
@@ -219,8 +222,8 @@ void Settle(Options* o) {
   Default<int64_t>(&o->depths, 0);
   Default<int32_t>(&o->concurrencies, 4);
   Default<dsv4_backend>(&o->backends, DSV4_BACKEND_AUTO);
-  Default<dsv4_numerics>(&o->numerics, DSV4_NUMERICS_PUBLISHED);
-  Default<dsv4_cache_format>(&o->cache_formats, DSV4_CACHE_AUTO);
+  Default<std::string>(&o->numerics, "");
+  Default<std::string>(&o->cache_formats, "");
   for (std::vector<int32_t>* list : {&o->threads, &o->prefill_chunks, &o->drafts})
     Default<int32_t>(list, 0);
   Default<int64_t>(&o->contexts, 0);
@@ -243,8 +246,6 @@ std::string HelpText() {
 }
 
 const char* BackendName(dsv4_backend backend) { return NameOf(backend, kBackends); }
-const char* NumericsName(dsv4_numerics numerics) { return NameOf(numerics, kNumerics); }
-const char* CacheFormatName(dsv4_cache_format format) { return NameOf(format, kCacheFormats); }
 const char* DrafterName(dsv4_drafter drafter) { return NameOf(drafter, kAllDrafters); }
 
 }  // namespace bench

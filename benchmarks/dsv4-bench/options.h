@@ -30,9 +30,8 @@ struct Options {
   int32_t requests = 32;
 
   std::vector<dsv4_backend> backends;
-  std::vector<dsv4_numerics> numerics;
-  std::vector<dsv4_cache_format> cache_formats;
-  std::vector<int32_t> devices;  // of every engine; empty: the backend's first
+  std::vector<std::string> numerics, cache_formats;  // settings of the engine; "": the default
+  std::vector<int32_t> devices;                      // of every engine; empty: the backend's first
   std::vector<int32_t> threads, prefill_chunks, drafts;
   int64_t device_weights = 0, host_weights = 0;  // most bytes; 0 = no limit
   int32_t cpu_experts = 0;
@@ -57,8 +56,6 @@ std::string HelpText();
 
 // The words of the command line for values of the library; "unknown" for others.
 const char* BackendName(dsv4_backend backend);
-const char* NumericsName(dsv4_numerics numerics);
-const char* CacheFormatName(dsv4_cache_format format);
 const char* DrafterName(dsv4_drafter drafter);
 
 }  // namespace bench

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <span>
 
-#include "examples/dsv4-chat/json_text.h"
-#include "examples/dsv4-chat/terminal.h"
+#include "examples/console/json_text.h"
+#include "examples/console/terminal.h"
 
 namespace bench {
 namespace {

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "benchmarks/dsv4-bench/statistics.h"
-#include "examples/dsv4-chat/failure.h"
-#include "examples/dsv4-chat/terminal.h"
+#include "examples/console/failure.h"
+#include "examples/console/terminal.h"
 #include "lib/base/mutex.h"
 
 namespace bench {

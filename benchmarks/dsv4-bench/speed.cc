@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "benchmarks/dsv4-bench/statistics.h"
-#include "examples/dsv4-chat/failure.h"
-#include "examples/dsv4-chat/terminal.h"
+#include "examples/console/failure.h"
+#include "examples/console/terminal.h"
 
 namespace bench {
 namespace {

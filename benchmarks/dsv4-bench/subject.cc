@@ -7,9 +7,9 @@
 #include <random>
 #include <utility>
 
-#include "examples/dsv4-chat/failure.h"
-#include "examples/dsv4-chat/files.h"
-#include "examples/dsv4-chat/progress_bar.h"
+#include "examples/console/failure.h"
+#include "examples/console/files.h"
+#include "examples/console/progress_bar.h"
 
 namespace bench {
 namespace {
@@ -47,7 +47,7 @@ void Speculation::Add(const dsv4::SessionStats& stats) {
   drafted += stats.drafted_tokens;
   accepted += stats.accepted_tokens;
   steps += stats.draft_steps;
-  stopped = stopped || stats.draft_stop != DSV4_DRAFT_STOP_NONE;
+  stopped = stopped || (stats.alarms & DSV4_ALARM_FEW_ACCEPTED) != 0;
 }
 
 void Speculation::AddTo(Record* record, int32_t draft_tokens) const {
@@ -79,12 +79,17 @@ void Subject::Open(bool show_progress) {
   chat::ProgressBar bar("loading " + settings_.model, show_progress);
   settings_.options.progress = bar.Callback();
   settings_.options.devices = options_->devices;
-  settings_.options.tuning_dir = options_->tuning_dir;
   settings_.options.drafter = options_->drafter;
   settings_.options.device_weight_bytes = options_->device_weights;
-  settings_.options.expert_profile = options_->expert_profile;
   settings_.options.host_weight_bytes = options_->host_weights;
-  settings_.options.cpu_experts = options_->cpu_experts;
+  const auto set = [&](const char* key, const std::string& value) {
+    if (!value.empty()) settings_.options.settings.push_back(key + ("=" + value));
+  };
+  set("numerics", settings_.numerics);
+  set("cache_format", settings_.cache_format);
+  set("tuning_dir", options_->tuning_dir);
+  set("expert_profile", options_->expert_profile);
+  if (options_->cpu_experts > 0) set("cpu_experts", std::to_string(options_->cpu_experts));
   const Clock::time_point start = Clock::now();
   engine_.emplace(synthetic_ ? synthetic_->path() : settings_.model, settings_.options);
   open_seconds_ = SecondsSince(start);
@@ -119,13 +124,14 @@ std::vector<int32_t> Subject::TimeTokenizer(const std::string& text) {
 
 dsv4::Session Subject::OpenSession(float temperature) const {
   dsv4::SessionOptions open;
-  open.sampling.emplace();
-  open.sampling->temperature = temperature;
-  open.sampling->top_k = options_->top_k;
-  open.sampling->top_p = options_->top_p;
-  open.sampling->min_p = options_->min_p;
-  open.sampling->seed = options_->seed;
-  open.sampling->draft_tokens = info_.max_draft_tokens;
+  // 0 turns a step off; in the library it is the model's value.
+  open.sampling.temperature = temperature == 0 ? DSV4_GREEDY : temperature;
+  open.sampling.top_k = options_->top_k == 0 ? -1 : options_->top_k;
+  open.sampling.top_p = options_->top_p;
+  open.sampling.min_p = options_->min_p == 0 ? -1 : options_->min_p;
+  open.sampling.repetition_penalty = 1;
+  open.sampling.seed = options_->seed;
+  open.sampling.max_tokens = -1;
   open.cache_salt = ++salt_;
   return dsv4::Session(*engine_, open);
 }
@@ -160,7 +166,7 @@ void Subject::AddTo(Record* record, float temperature) const {
   record->Text("build_info", dsv4_get_build_info());
   record->Text("device", identity_.device);
   record->Text("backend", BackendName(info_.backend));
-  record->Text("numerics", NumericsName(info_.numerics));
+  record->Text("numerics", info_.numerics);
   record->Integer("n_devices", info_.device_count);
   record->Integer("n_threads", info_.threads);
   record->Text("model", settings_.model);
@@ -169,7 +175,7 @@ void Subject::AddTo(Record* record, float temperature) const {
   const std::string random = synthetic_ ? "random " : "";
   record->Text("weight_format", random + identity_.weight_format);
   record->Integer("synthetic_layers", options_->synthetic_layers);
-  record->Text("cache_format", CacheFormatName(info_.cache_format));
+  record->Text("cache_format", info_.cache_format);
   record->Text("drafter", DrafterName(info_.drafter));
   record->Integer("context_tokens", info_.context_tokens);
   record->Integer("prefill_chunk_tokens", info_.prefill_chunk_tokens);

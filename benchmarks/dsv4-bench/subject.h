@@ -20,6 +20,7 @@ namespace bench {
 struct EngineSettings {
   std::string model = {};
   dsv4::EngineOptions options = {};
+  std::string numerics = {}, cache_format = {};  // settings; "": the default
 };
 
 // Tokens that a timed section chose, and of what drafts.

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <system_error>
 
-#include "examples/dsv4-chat/failure.h"
-#include "examples/dsv4-chat/files.h"
+#include "examples/console/failure.h"
+#include "examples/console/files.h"
 
 namespace bench {
 namespace {

@@ -29,8 +29,8 @@
 // GPU's alone; what the CPU computed in a step, and for how long, stands below it.
 // --warm N has N steps before those that are measured, in which experts that are chosen often come
 // to the device, and --router-skew X routers of random weights that choose few experts often
-// (lib/model/synthetic.h). --own-tokens N has each session compute the last N tokens of its context
-// itself (16): where experts lie on disk, that takes seconds.
+// (lib/weights/synthetic.h). --own-tokens N has each session compute the last N tokens of its
+// context itself (16): where experts lie on disk, that takes seconds.
 //
 // With --drafts N, for the folder's drafter: what a step takes that verifies N drafts, and a draft
 // of N tokens, of one session, by the device's time of their graphs. The floor of a draft is the
@@ -54,10 +54,10 @@
 #include "benchmarks/e2e/bench_decode_options.h"
 #include "benchmarks/e2e/operator_times.h"
 #include "benchmarks/must.h"
-#include "lib/model/synthetic.h"
-#include "lib/model/weight_table.h"
-#include "lib/runtime/engine.h"
-#include "lib/runtime/session.h"
+#include "lib/engine/engine.h"
+#include "lib/session/session.h"
+#include "lib/weights/synthetic.h"
+#include "lib/weights/weight_table.h"
 
 namespace dsv4 {
 namespace {
@@ -136,7 +136,7 @@ class Benchmark {
       WriteDiskFile(file);
       disk_ = DiskBandwidth(file);
       // Experts on disk are the last of each layer.
-      const ResidencyPlan plan = Must(Engine::Plan(options.folder, open)).info.residency;
+      const ResidencyPlan plan = Must(Engine::Plan(options.folder, open)).info().residency;
       open.synthetic.file = file;
       open.synthetic.first_in_file = plan.experts - plan.OnDisk(plan.blocks - 1);
     }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/runtime/engine.h"
+#include "lib/engine/engine.h"
 
 namespace dsv4 {
 

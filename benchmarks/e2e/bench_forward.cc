@@ -31,8 +31,8 @@
 #include "hwy/targets.h"
 #include "kernels/cpu/dot.h"
 #include "lib/device/cpu_device.h"
-#include "lib/runtime/engine.h"
-#include "lib/runtime/session.h"
+#include "lib/engine/engine.h"
+#include "lib/session/session.h"
 
 namespace dsv4 {
 namespace {

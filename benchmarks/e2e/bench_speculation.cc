@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "benchmarks/must.h"
+#include "lib/engine/engine.h"
 #include "lib/io/json.h"
 #include "lib/io/mapped_file.h"
-#include "lib/runtime/engine.h"
-#include "lib/runtime/session.h"
+#include "lib/session/session.h"
 #include "lib/text/chat_encoder.h"
 
 namespace dsv4 {

@@ -6,7 +6,6 @@
 #include <QFormLayout>
 #include <QHBoxLayout>
 #include <QLocale>
-#include <QRegularExpressionValidator>
 #include <limits>
 
 namespace desktop {
@@ -45,10 +44,9 @@ ModelDialog::ModelDialog(Worker* worker, QWidget* parent) : QDialog(parent), wor
   backend_->addItem("CPU", DSV4_BACKEND_CPU);
   backend_->addItem("CUDA", DSV4_BACKEND_CUDA);
   backend_->addItem("reference (slow)", DSV4_BACKEND_REFERENCE);
-  devices_ = add(new QLineEdit, "&Devices", "devices");
-  devices_->setPlaceholderText("the first; several as in 0,1");
-  devices_->setValidator(
-      new QRegularExpressionValidator(QRegularExpression("(\\d{1,3}(,\\d{1,3}){0,7})?"), devices_));
+  devices_ = add(new QListWidget, "&GPUs", "devices");
+  devices_->setToolTip("None checked: chosen by the library");
+  devices_->setMaximumHeight(5 * devices_->fontMetrics().lineSpacing());
   const auto add_tokens = [&](const QString& label, const char* object, const char* zero) {
     QSpinBox* box = add(new QSpinBox, label, object);
     box->setRange(0, std::numeric_limits<int>::max());
@@ -78,12 +76,18 @@ ModelDialog::ModelDialog(Worker* worker, QWidget* parent) : QDialog(parent), wor
     timer_.start();
   };
   connect(folder_, &QLineEdit::textChanged, this, changed);
-  connect(devices_, &QLineEdit::textChanged, this, changed);
-  connect(backend_, &QComboBox::currentIndexChanged, this, changed);
+  connect(devices_, &QListWidget::itemChanged, this, changed);
+  connect(backend_, &QComboBox::currentIndexChanged, this, [this, changed] {
+    const int backend = backend_->currentData().toInt();
+    devices_->setEnabled(backend == DSV4_BACKEND_AUTO || backend == DSV4_BACKEND_CUDA);
+    changed();
+  });
   for (QSpinBox* box : {context_, cache_, drafts_})
     connect(box, &QSpinBox::valueChanged, this, changed);
   connect(&timer_, &QTimer::timeout, this, [this] { worker_->Plan(model()); });
   connect(worker_, &Worker::Planned, this, &ModelDialog::ShowPlan);
+  connect(worker_, &Worker::DevicesListed, this, &ModelDialog::ShowDevices);
+  worker_->ListDevices();
   connect(browse, &QPushButton::clicked, this, &ModelDialog::Browse);
   connect(buttons, &QDialogButtonBox::accepted, this, &QDialog::accept);
   connect(buttons, &QDialogButtonBox::rejected, this, &QDialog::reject);
@@ -95,8 +99,11 @@ Model ModelDialog::model() const {
   Model model;
   model.folder = folder_->text().toStdString();
   model.options.backend = backend_->currentData().toInt();
-  for (const QString& device : devices_->text().split(',', Qt::SkipEmptyParts))
-    model.options.devices.push_back(device.toInt());
+  for (int row = 0; devices_->isEnabled() && row < devices_->count(); ++row) {
+    const QListWidgetItem* item = devices_->item(row);
+    if (item->checkState() == Qt::Checked)
+      model.options.devices.push_back(item->data(Qt::UserRole).toInt());
+  }
   model.options.context_tokens = context_->value();
   model.options.cache_tokens = cache_->value();
   model.options.max_draft_tokens = drafts_->value();
@@ -106,6 +113,26 @@ Model ModelDialog::model() const {
 void ModelDialog::Browse() {
   const QString folder = QFileDialog::getExistingDirectory(this, "Model folder", folder_->text());
   if (!folder.isEmpty()) folder_->setText(folder);
+}
+
+void ModelDialog::ShowDevices(const std::vector<dsv4::Device>& devices) {
+  const QSignalBlocker blocked(devices_);  // nothing is checked yet
+  devices_->clear();
+  for (const dsv4::Device& device : devices) {
+    if (device.backend != DSV4_BACKEND_CUDA) continue;
+    QString text = device.index < 0 ? QString() : QString("%1: ").arg(device.index);
+    text += QString::fromStdString(device.usable ? device.name : device.reason);
+    if (device.usable && device.total_bytes > 0)
+      text += QString(", %1 of %2 free").arg(Bytes(device.free_bytes), Bytes(device.total_bytes));
+    auto* item = new QListWidgetItem(text, devices_);
+    item->setToolTip(text);
+    item->setData(Qt::UserRole, device.index);
+    if (device.usable) {
+      item->setCheckState(Qt::Unchecked);
+    } else {
+      item->setFlags(Qt::NoItemFlags);
+    }
+  }
 }
 
 void ModelDialog::ShowPlan(const dsv4::EngineInfo& info, const QString& error) {

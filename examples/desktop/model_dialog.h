@@ -6,9 +6,11 @@
 #include <QDialog>
 #include <QLabel>
 #include <QLineEdit>
+#include <QListWidget>
 #include <QPushButton>
 #include <QSpinBox>
 #include <QTimer>
+#include <vector>
 
 #include "examples/desktop/worker.h"
 
@@ -27,11 +29,13 @@ class ModelDialog : public QDialog {
 
  private:
   void Browse();
+  void ShowDevices(const std::vector<dsv4::Device>& devices);
   void ShowPlan(const dsv4::EngineInfo& info, const QString& error);
 
   Worker* worker_;
-  QLineEdit *folder_, *devices_;
+  QLineEdit* folder_;
   QComboBox* backend_;
+  QListWidget* devices_;  // GPUs; data: their indices
   QSpinBox *context_, *cache_, *drafts_;
   QLabel* plan_;
   QPushButton* open_;

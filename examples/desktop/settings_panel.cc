@@ -2,8 +2,8 @@
 #include "examples/desktop/settings_panel.h"
 
 #include <QFormLayout>
-#include <QRandomGenerator>
 #include <QVBoxLayout>
+#include <algorithm>
 #include <limits>
 
 namespace desktop {
@@ -54,9 +54,9 @@ SettingsPanel::SettingsPanel(QWidget* parent) : QWidget(parent) {
 
 void SettingsPanel::SetModel(const dsv4::EngineInfo& info, const dsv4::Sampling& defaults) {
   defaults_ = defaults;
-  temperature_->setValue(defaults.temperature);
+  temperature_->setValue(std::max(defaults.temperature, 0.0f));
   top_p_->setValue(defaults.top_p > 0 ? defaults.top_p : 1);
-  most_tokens_->setValue(static_cast<int>(defaults.max_tokens));
+  most_tokens_->setValue(static_cast<int>(std::max<int64_t>(defaults.max_tokens, 0)));
   drafts_->setRange(0, info.max_draft_tokens);
   drafts_->setValue(info.max_draft_tokens);
 }
@@ -68,12 +68,13 @@ void SettingsPanel::ShowChat(const Chat& chat) {
 
 dsv4::Sampling SettingsPanel::sampling() const {
   dsv4::Sampling sampling = defaults_;
-  sampling.temperature = static_cast<float>(temperature_->value());
+  const double temperature = temperature_->value();
+  sampling.temperature = temperature == 0 ? DSV4_GREEDY : static_cast<float>(temperature);
   sampling.top_p = static_cast<float>(top_p_->value());
-  sampling.seed = seed_->value() != 0 ? static_cast<uint64_t>(seed_->value())
-                                      : QRandomGenerator::global()->generate64();
-  sampling.max_tokens = most_tokens_->value();
-  sampling.draft_tokens = drafts_->value();
+  sampling.seed =
+      seed_->value() != 0 ? static_cast<uint64_t>(seed_->value()) : uint64_t{DSV4_SEED_RANDOM};
+  sampling.max_tokens = most_tokens_->value() == 0 ? -1 : most_tokens_->value();
+  sampling.draft_tokens = drafts_->value() == 0 ? -1 : drafts_->value();
   return sampling;
 }
 

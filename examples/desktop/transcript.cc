@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/desktop/transcript.h"
 
+#include <QDesktopServices>
 #include <QScrollBar>
+#include <QTextBlock>
 #include <QTextCursor>
+#include <QTextDocument>
 #include <QUrl>
+#include <vector>
 
 namespace desktop {
 namespace {
@@ -17,6 +21,40 @@ QString Paragraph(const QString& text, const QString& style = QString()) {
 
 QString Link(const QString& action, qsizetype message, const QString& text) {
   return "<a href=\"" + action + ":" + QString::number(message) + "\">" + text + "</a>";
+}
+
+bool IsWebLink(const QString& address) {
+  const QString scheme = QUrl(address).scheme();
+  return scheme == "http" || scheme == "https";
+}
+
+// The model's text as HTML. What it writes as HTML stays text, nothing is loaded, and links lead to
+// the web only: others would be taken for the window's own.
+QString MarkdownHtml(const QString& text) {
+  QTextDocument document;
+  document.setMarkdown(text, QTextDocument::MarkdownFeatures(QTextDocument::MarkdownDialectGitHub) |
+                                 QTextDocument::MarkdownNoHTML);
+  std::vector<QTextFragment> fragments;
+  for (QTextBlock block = document.begin(); block.isValid(); block = block.next()) {
+    for (auto part = block.begin(); !part.atEnd(); ++part) fragments.push_back(part.fragment());
+  }
+  QTextCursor cursor(&document);
+  // From the end, because text is replaced.
+  for (auto fragment = fragments.rbegin(); fragment != fragments.rend(); ++fragment) {
+    const QTextCharFormat format = fragment->charFormat();
+    const bool is_image = format.isImageFormat();
+    if (!is_image && (!format.isAnchor() || IsWebLink(format.anchorHref()))) continue;
+    cursor.setPosition(fragment->position());
+    cursor.setPosition(fragment->position() + fragment->length(), QTextCursor::KeepAnchor);
+    if (is_image)
+      cursor.insertText("[image]", QTextCharFormat());
+    else
+      cursor.setCharFormat(QTextCharFormat());
+  }
+  const QString html = document.toHtml();
+  const qsizetype begin = html.indexOf('>', html.indexOf("<body")) + 1;
+  return "<div style=\"margin: 2px 0 10px 12px\">" +
+         html.mid(begin, html.lastIndexOf("</body>") - begin) + "</div>";
 }
 
 }  // namespace
@@ -72,6 +110,8 @@ void Transcript::Follow(const QUrl& link) {
     emit EditRequested(message);
   } else if (link.scheme() == "branch") {
     emit BranchRequested(message);
+  } else if (IsWebLink(link.toString())) {
+    QDesktopServices::openUrl(link);
   } else {
     if (!chat_->unfolded.remove(message)) chat_->unfolded.insert(message);
     const int scrolled = verticalScrollBar()->value();
@@ -99,7 +139,7 @@ QString Transcript::HtmlOf(const QJsonObject& message, qsizetype index, bool com
             "</p>";
     if (shown) html += Paragraph(reasoning, "color: gray; font-style: italic");
   }
-  if (!content.isEmpty()) html += Paragraph(content);
+  if (!content.isEmpty()) html += role == "assistant" ? MarkdownHtml(content) : Paragraph(content);
   for (const QJsonValue& call : message["tool_calls"].toArray()) {
     const QJsonValue function = call["function"];
     html +=

@@ -5,6 +5,8 @@
 #include <exception>
 #include <utility>
 
+#include "examples/console/hub_models.h"
+
 namespace desktop {
 namespace {
 
@@ -27,18 +29,6 @@ struct Failure {
 
 std::string JsonOf(const QJsonArray& messages) {
   return QJsonDocument(messages).toJson(QJsonDocument::Compact).toStdString();
-}
-
-qsizetype CommonPrefix(const QJsonArray& a, const QJsonArray& b) {
-  qsizetype count = 0;
-  while (count < a.size() && count < b.size() && a.at(count) == b.at(count)) ++count;
-  return count;
-}
-
-QJsonArray After(const QJsonArray& messages, qsizetype first) {
-  QJsonArray rest;
-  for (qsizetype i = first; i < messages.size(); ++i) rest.append(messages.at(i));
-  return rest;
 }
 
 }  // namespace
@@ -70,10 +60,24 @@ void Worker::Post(std::function<void()> command) {
   });
 }
 
+void Worker::ListDevices() {
+  Post([this] {
+    try {
+      emit DevicesListed(calls_.list_devices());
+    } catch (...) {
+      dsv4::Device none;
+      none.backend = DSV4_BACKEND_CUDA;
+      none.index = -1;
+      none.reason = Failure(std::current_exception()).message.toStdString();
+      emit DevicesListed({none});
+    }
+  });
+}
+
 void Worker::Plan(Model model) {
   Post([this, model = std::move(model)] {
     try {
-      emit Planned(dsv4::Plan(model.folder, model.options), QString());
+      emit Planned(dsv4::Plan(chat::FindModel(model.folder), model.options), QString());
     } catch (...) {
       emit Planned(dsv4::EngineInfo(), Failure(std::current_exception()).message);
     }
@@ -100,7 +104,7 @@ void Worker::OpenNow(const Model& model) {
     return !closing_ && !cancel_open_;
   };
   try {
-    engine_ = calls_.open(model.folder, options);
+    engine_ = calls_.open(chat::FindModel(model.folder), options);
     engine_->tokenizer();  // a folder without one opens, but cannot chat
     const dsv4::EngineInfo info = engine_->info();
     max_sessions_ = info.max_sessions;
@@ -123,20 +127,10 @@ void Worker::AnswerNow(Turn turn) {
   }
   try {
     Session& session = SessionOf(turn);
-    dsv4::Conversation& conversation = session.conversation;
-    const qsizetype kept = CommonPrefix(session.messages, turn.messages);
-    conversation.EndTurn();
-    if (conversation.message_count() > static_cast<size_t>(kept))
-      conversation.Truncate(static_cast<size_t>(kept));
-    session.messages = turn.messages;
-    if (session.thinking != turn.thinking) {
-      dsv4::ChatOptions options;
-      options.thinking = turn.thinking;
-      conversation.SetChatOptions(options);
-      session.thinking = turn.thinking;
-    }
-    if (kept < turn.messages.size()) conversation.AppendJson(JsonOf(After(turn.messages, kept)));
-    conversation.session().SetSampling(turn.sampling);
+    dsv4::ChatOptions options;
+    options.thinking = turn.thinking;
+    session.conversation.SyncJson(JsonOf(turn.messages), options);
+    session.conversation.session().SetSampling(turn.sampling);
     session.turn = turn;
     session.running = true;
     emit Started(chat);
@@ -162,12 +156,9 @@ Worker::Session& Worker::SessionOf(const Turn& turn) {
   if (at == sessions_.end()) {
     MakeRoom(turn.parent);
     const auto parent = sessions_.find(turn.parent);
-    const bool forks = parent != sessions_.end();
-    dsv4::ChatOptions options;
-    options.thinking = forks ? parent->second.thinking : turn.thinking;
-    Session session = {
-        forks ? parent->second.conversation.Fork() : dsv4::Conversation(*engine_, {}, options),
-        forks ? parent->second.messages : QJsonArray(), options.thinking, turn};
+    Session session = {parent != sessions_.end() ? parent->second.conversation.Fork()
+                                                 : dsv4::Conversation(*engine_),
+                       turn};
     const std::lock_guard lock(mutex_);
     at = sessions_.emplace(turn.chat, std::move(session)).first;
   }
@@ -256,12 +247,11 @@ void Worker::EndAnswer(int chat, Session& session, const QString& error) {
   try {
     session.conversation.EndTurn();
     Deliver(chat, session);
-    if (session.conversation.message_count() > static_cast<size_t>(session.messages.size())) {
+    stats = session.conversation.session().stats();
+    if (stats.generated_tokens > 0) {
       reply = QJsonDocument::fromJson(QByteArray::fromStdString(session.conversation.reply_json()))
                   .object();
-      session.messages.append(reply);
     }
-    stats = session.conversation.session().stats();
   } catch (...) {
     if (message.isEmpty()) message = Failure(std::current_exception()).message;
   }

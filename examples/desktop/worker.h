@@ -37,8 +37,9 @@ struct Turn {
   bool replayed = false;  // the device was lost during this turn once
 };
 
-// The library's calls that can lose a device. Tests replace them.
+// The library's calls that depend on the machine's devices. Tests replace them.
 struct Calls {
+  std::function<std::vector<dsv4::Device>()> list_devices = dsv4::ListDevices;
   std::function<dsv4::Engine(const std::string&, const dsv4::EngineOptions&)> open =
       [](const std::string& folder, const dsv4::EngineOptions& options) {
         return dsv4::Engine(folder, options);
@@ -58,6 +59,8 @@ class Worker : public QObject {
   // Cancels what is computed, and waits for the thread: on the CPU at most one layer of a pass.
   ~Worker() override;
 
+  // Lists the machine's devices. Ends with DevicesListed.
+  void ListDevices();
   // Plans the memory of an engine. Ends with Planned.
   void Plan(Model model);
   // Closes the engine that is open, and opens another one. Ends with Opened or OpenFailed.
@@ -70,6 +73,7 @@ class Worker : public QObject {
   void Stop(int chat);
 
  signals:
+  void DevicesListed(std::vector<dsv4::Device> devices);
   // `error`: the library's message; empty if `info` is valid.
   void Planned(dsv4::EngineInfo info, QString error);
   void Progress(int percent);
@@ -87,8 +91,6 @@ class Worker : public QObject {
   // A conversation in the engine.
   struct Session {
     dsv4::Conversation conversation;
-    QJsonArray messages;  // of `conversation`
-    dsv4_thinking_mode thinking;
     Turn turn;
     bool running = false;  // `turn` is being answered
     int64_t last_use = 0;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's conversation keeps the messages, their tokens and their key/value rows. What is
-// kept here are the same messages as JSON, for when the system message changes and all is rendered
-// anew, and for files.
+// The messages are kept as JSON. Before each answer the library's session is synced to all of them
+// and reuses the key/value rows of everything before the first change.
 #include "examples/dsv4-chat/conversation.h"
 
+#include <cstddef>
 #include <utility>
 
-#include "examples/dsv4-chat/failure.h"
-#include "examples/dsv4-chat/files.h"
-#include "examples/dsv4-chat/json_text.h"
+#include "examples/console/failure.h"
+#include "examples/console/files.h"
+#include "examples/console/json_text.h"
+#include "examples/console/progress_bar.h"
 #include "examples/dsv4-chat/model.h"
-#include "examples/dsv4-chat/progress_bar.h"
 #include "examples/dsv4-chat/saved_conversation.h"
 #include "examples/dsv4-chat/turn.h"
 
@@ -56,7 +56,7 @@ Conversation::Conversation(const Options& options, Screen* screen, TurnOutput* o
   }
   set_system(options.system);
   if (!options.tools.empty()) ReadTools(options.tools);
-  session();
+  Sync(&session(), messages_);
 }
 
 // The library says what is wrong with them.
@@ -67,7 +67,7 @@ void Conversation::ReadTools(const std::string& path) {
   message.role = DSV4_ROLE_SYSTEM;
   message.tools = tools_;
   try {
-    dsv4::RenderChatText({message});
+    session().Sync({message});
   } catch (...) {
     Failure failure = CurrentFailure();
     const std::string_view field = "messages[0].tools";
@@ -79,21 +79,15 @@ void Conversation::ReadTools(const std::string& path) {
   }
 }
 
-size_t Conversation::system_messages() const {
-  return SystemMessage(system_, tools_).empty() ? 0 : 1;
-}
-
-dsv4::Conversation Conversation::Open(const std::string& system_message,
-                                      const std::vector<std::string>& messages,
-                                      dsv4_thinking_mode thinking) const {
+void Conversation::Sync(dsv4::Conversation* session,
+                        const std::vector<std::string>& messages) const {
   std::vector<std::string> all = messages;
-  if (!system_message.empty()) all.insert(all.begin(), system_message);
+  const std::string system = SystemMessage(system_, tools_);
+  if (!system.empty()) all.insert(all.begin(), system);
   dsv4::ChatOptions options;
-  options.thinking = thinking;
+  options.thinking = thinking_;
   options.encoder = chat_encoder_;
-  dsv4::SessionOptions session;
-  session.sampling = sampling_;
-  return dsv4::Conversation::FromJson(*engine_, JsonArray(all), options, session);
+  session->SyncJson(JsonArray(all), options);
 }
 
 void Conversation::Wake() {
@@ -104,21 +98,13 @@ void Conversation::Wake() {
 
 dsv4::Conversation& Conversation::session() {
   Wake();
-  if (!session_) session_ = Open(SystemMessage(system_, tools_), messages_, thinking_);
+  if (!session_) session_.emplace(*engine_, dsv4::SessionOptions{sampling_});
   return *session_;
 }
 
-// To the first of messages_.
 void Conversation::Truncate(size_t messages) {
-  if (session_) Wake();
   messages_.resize(messages);
   open_calls_.clear();
-  if (!session_) return;
-  try {
-    session_->Truncate(system_messages() + messages);
-  } catch (const dsv4::Error&) {
-    session_.reset();  // opened anew
-  }
 }
 
 Conversation::End Conversation::Reply(const std::string& text) {
@@ -138,9 +124,11 @@ Conversation::End Conversation::ReplyToResults(const std::vector<std::string>& r
 }
 
 Conversation::End Conversation::Send(const std::vector<dsv4::Message>& messages) {
-  session().Append(messages);
   const size_t before = messages_.size();
   const std::vector<dsv4::ToolCall> calls = open_calls_;
+  for (const dsv4::Message& message : messages) {
+    if (!IsUtf8(message.content)) throw Failure{kUsageError, "the message is not UTF-8"};
+  }
   for (const dsv4::Message& message : messages) messages_.push_back(JsonOf(message));
   try {
     return Generate();
@@ -161,8 +149,6 @@ Conversation::End Conversation::Regenerate() {
   try {
     return Generate();
   } catch (...) {
-    // The first answer is back, in other tokens perhaps.
-    session_.reset();
     messages_ = messages;
     throw;
   }
@@ -180,22 +166,9 @@ void Conversation::Restart() { Truncate(0); }
 void Conversation::set_system(const std::string& text) {
   if (!IsUtf8(text)) throw Failure{kUsageError, "the system message is not UTF-8"};
   system_ = text;
-  session_.reset();
 }
 
-void Conversation::set_thinking(dsv4_thinking_mode mode) {
-  if (session_) Wake();
-  thinking_ = mode;
-  if (!session_) return;
-  dsv4::ChatOptions options;
-  options.thinking = mode;
-  options.encoder = chat_encoder_;
-  try {
-    session_->SetChatOptions(options);
-  } catch (const dsv4::Error&) {
-    session_.reset();
-  }
-}
+void Conversation::set_thinking(dsv4_thinking_mode mode) { thinking_ = mode; }
 
 void Conversation::Set(const std::string& assignment) {
   SamplingOptions options = sampling_options_;
@@ -212,44 +185,63 @@ void Conversation::Save(const std::string& path) {
     throw Failure{kUsageError, path + ": exists and is not a saved conversation"};
   ProgressBar bar("saving", screen_->shows_progress());
   // The next question drops the reasoning: the rows from there on would not serve it.
+  Sync(&session(), messages_);
   std::optional<dsv4::Conversation> shorter;
-  const bool answered = session().message_count() > system_messages() && !messages_.empty() &&
-                        TurnsOf(messages_).back().answer < messages_.size();
+  const std::vector<Turn> turns = TurnsOf(messages_);
+  const bool answered = !turns.empty() && turns.back().answer < messages_.size();
   if (answered && thinking_ != DSV4_THINKING_OFF && tools_.empty()) {
     try {
       shorter = session().Fork();
-      shorter->Truncate(shorter->message_count() - 1);
+      Sync(&*shorter, {messages_.begin(),
+                       messages_.begin() + static_cast<std::ptrdiff_t>(turns.back().answer)});
     } catch (const dsv4::Error&) {
       shorter.reset();  // no room for a second session
     }
   }
-  (shorter ? *shorter : session()).session().Save(path, bar.Callback());
+  try {
+    (shorter ? *shorter : session()).session().Save(path, bar.Callback());
+  } catch (const dsv4::Error& error) {
+    // The file at fault is the user's, not the model's.
+    if (error.code() == DSV4_ERR_IO) throw Failure{kRunTimeError, error.what(), error.code()};
+    if (error.code() == DSV4_ERR_NOT_FOUND) throw Failure{kUsageError, error.what(), error.code()};
+    throw;
+  }
   WriteConversation(MessagesFile(path), {system_, tools_, thinking_, messages_, open_calls_});
 }
 
 void Conversation::Load(const std::string& path) {
   SavedConversation saved = ReadConversation(MessagesFile(path));
   Wake();
+  // As this conversation continues if the file is accepted.
+  const SavedConversation before = {system_, tools_, thinking_, {}, {}};
+  const auto take = [this](const SavedConversation& from) {
+    system_ = from.system;
+    tools_ = from.tools;
+    thinking_ = from.thinking;
+  };
   const auto open = [&] {
     ProgressBar bar("restoring", screen_->shows_progress());
-    dsv4::Conversation session =
-        Open(SystemMessage(saved.system, saved.tools), saved.messages, saved.thinking);
+    dsv4::Conversation session(*engine_, dsv4::SessionOptions{sampling_});
+    Sync(&session, saved.messages);
     session.session().Load(path, bar.Callback());
     return session;
   };
   std::optional<dsv4::Conversation> loaded;
+  take(saved);
   try {
-    loaded = open();
-  } catch (const dsv4::Error& error) {
-    if (error.code() != DSV4_ERR_OUT_OF_BLOCKS || !session_) throw;
-    // No room for both: this session is closed first, and opened anew if the file is refused.
-    session_.reset();
-    loaded = open();
+    try {
+      loaded = open();
+    } catch (const dsv4::Error& error) {
+      if (error.code() != DSV4_ERR_OUT_OF_BLOCKS || !session_) throw;
+      // No room for both: this session is closed first, and opened anew if the file is refused.
+      session_.reset();
+      loaded = open();
+    }
+  } catch (...) {
+    take(before);
+    throw;
   }
   session_ = std::move(loaded);
-  system_ = std::move(saved.system);
-  tools_ = std::move(saved.tools);
-  thinking_ = saved.thinking;
   messages_ = std::move(saved.messages);
   open_calls_ = std::move(saved.open_calls);
   statistics_.clear();
@@ -298,6 +290,7 @@ Conversation::End Conversation::Generate() {
 
 Conversation::End Conversation::GenerateOnce(Replay* replay) {
   open_calls_.clear();
+  Sync(&session(), messages_);
   const TurnEnd end = RunTurn(&session().session(), *screen_, [&] {
     const dsv4::StepResult step = session_->Step();
     Deliver(!replay->IsNew(step.token));
@@ -309,14 +302,9 @@ Conversation::End Conversation::GenerateOnce(Replay* replay) {
   }
   output_->End(end);
   statistics_ = StatisticsOf(*engine_, end);
-  KeepReply();
-  return end.finish == DSV4_FINISH_NONE ? End::kInterrupted : End::kDone;
-}
-
-void Conversation::KeepReply() {
   // Unless Ctrl-C came before the first token.
-  if (session_->message_count() > system_messages() + messages_.size())
-    messages_.push_back(session_->reply_json());
+  if (end.stats.generated_tokens > 0) messages_.push_back(session_->reply_json());
+  return end.finish == DSV4_FINISH_NONE ? End::kInterrupted : End::kDone;
 }
 
 }  // namespace chat

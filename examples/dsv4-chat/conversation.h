@@ -60,15 +60,13 @@ class Conversation {
   const std::string& statistics() const { return statistics_; }
 
  private:
-  dsv4::Conversation Open(const std::string& system_message,
-                          const std::vector<std::string>& messages,
-                          dsv4_thinking_mode thinking) const;
+  // Sets the session's messages to the system message and `messages`.
+  void Sync(dsv4::Conversation* session, const std::vector<std::string>& messages) const;
   // Loads the model again if it was suspended, with a progress bar on a terminal.
   void Wake();
-  // Opens the library's conversation with this one's messages unless it is open. Wakes.
+  // Opens the library's conversation unless it is open. Wakes.
   dsv4::Conversation& session();
   void ReadTools(const std::string& path);
-  size_t system_messages() const;  // 0 or 1
   void Truncate(size_t messages);
   End Send(const std::vector<dsv4::Message>& messages);
   // The assistant's turn after the last message. The model is opened again if its device is lost
@@ -79,7 +77,6 @@ class Conversation {
   // Polls the events. `shown`: they were shown before.
   void Deliver(bool shown);
   void Record(const dsv4::Event& event);
-  void KeepReply();
 
   const Options& options_;
   Screen* screen_;
@@ -91,7 +88,7 @@ class Conversation {
   dsv4_thinking_mode thinking_;
   const dsv4_chat_encoder chat_encoder_;
   std::string system_, tools_;  // tools: a JSON array, or empty
-  // The messages as JSON objects, without the system message, to render all of them again.
+  // The messages as JSON objects, without the system message.
   std::vector<std::string> messages_;
   std::optional<dsv4::Conversation> session_;
   std::vector<dsv4::ToolCall> open_calls_;

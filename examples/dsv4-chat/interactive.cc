@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "examples/dsv4-chat/engine_options.h"
-#include "examples/dsv4-chat/failure.h"
-#include "examples/dsv4-chat/files.h"
+#include "examples/console/engine_options.h"
+#include "examples/console/failure.h"
+#include "examples/console/files.h"
+#include "examples/console/terminal.h"
 #include "examples/dsv4-chat/line_editor.h"
-#include "examples/dsv4-chat/terminal.h"
 
 namespace chat {
 namespace {

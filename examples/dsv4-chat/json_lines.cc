@@ -3,8 +3,8 @@
 
 #include <string_view>
 
-#include "examples/dsv4-chat/json_text.h"
-#include "examples/dsv4-chat/terminal.h"
+#include "examples/console/json_text.h"
+#include "examples/console/terminal.h"
 
 namespace chat {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "examples/dsv4-chat/failure.h"
+#include "examples/console/failure.h"
 #include "examples/dsv4-chat/turn_output.h"
 
 namespace chat {

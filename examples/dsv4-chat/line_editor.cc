@@ -16,7 +16,7 @@
 #include <string_view>
 #include <utility>
 
-#include "examples/dsv4-chat/failure.h"
+#include "examples/console/failure.h"
 #include "examples/dsv4-chat/screen.h"
 
 namespace chat {

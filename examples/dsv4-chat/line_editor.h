@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "examples/dsv4-chat/terminal.h"
+#include "examples/console/terminal.h"
 
 namespace chat {
 

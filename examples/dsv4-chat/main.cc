@@ -6,18 +6,21 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "examples/dsv4-chat/command_line.h"
+#include "examples/console/command_line.h"
+#include "examples/console/device_list.h"
+#include "examples/console/failure.h"
+#include "examples/console/files.h"
+#include "examples/console/hub_models.h"
+#include "examples/console/terminal.h"
 #include "examples/dsv4-chat/conversation.h"
-#include "examples/dsv4-chat/failure.h"
-#include "examples/dsv4-chat/files.h"
 #include "examples/dsv4-chat/interactive.h"
 #include "examples/dsv4-chat/json_lines.h"
 #include "examples/dsv4-chat/model.h"
 #include "examples/dsv4-chat/options.h"
 #include "examples/dsv4-chat/raw.h"
 #include "examples/dsv4-chat/screen.h"
-#include "examples/dsv4-chat/terminal.h"
 
 namespace chat {
 namespace {
@@ -82,11 +85,20 @@ void CheckTogether(const Options& options) {
 }
 
 int Run(int argc, char** argv) {
-  const Options options = ParseOptions(argc, argv);
+  Options options = ParseOptions(argc, argv);
   if (const std::string text = HelpOrVersion(options, HelpText()); !text.empty()) {
     return WriteOut(text), kOk;
   }
-  if (options.model.empty()) throw Failure{kUsageError, "no model: name its folder with -m DIR"};
+  if (options.list_devices) {
+    const std::vector<dsv4::Device> devices = dsv4::ListDevices();
+    return WriteOut(options.json ? DevicesJson(devices) + "\n" : DeviceTable(devices)), kOk;
+  }
+  if (options.list_models) return ListModels(options), kOk;
+  if (options.model.empty())
+    throw Failure{kUsageError,
+                  "no model: name a folder, a GGUF file or OWNER/NAME with -m; --list-models lists "
+                  "those in the hub's cache"};
+  options.model = FindModel(options.model);
   CheckTogether(options);
   std::optional<dsv4::Log> log;
   if (options.verbose)

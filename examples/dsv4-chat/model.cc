@@ -8,13 +8,14 @@
 #include <random>
 #include <string>
 
-#include "examples/dsv4-chat/amounts.h"
-#include "examples/dsv4-chat/failure.h"
-#include "examples/dsv4-chat/files.h"
-#include "examples/dsv4-chat/json_text.h"
-#include "examples/dsv4-chat/progress_bar.h"
-#include "examples/dsv4-chat/start_group.h"
-#include "examples/dsv4-chat/terminal.h"
+#include "examples/console/amounts.h"
+#include "examples/console/failure.h"
+#include "examples/console/files.h"
+#include "examples/console/hub_models.h"
+#include "examples/console/json_text.h"
+#include "examples/console/progress_bar.h"
+#include "examples/console/start_group.h"
+#include "examples/console/terminal.h"
 
 namespace chat {
 namespace {
@@ -55,34 +56,6 @@ std::string NameOf(dsv4_backend backend) {
   }
 }
 
-std::string NameOfNumerics(dsv4_numerics numerics) {
-  switch (numerics) {
-    case DSV4_NUMERICS_PUBLISHED:
-      return "published";
-    case DSV4_NUMERICS_FP32:
-      return "fp32";
-    case DSV4_NUMERICS_EXACT:
-      return "exact";
-    default:
-      return "numerics " + std::to_string(numerics);
-  }
-}
-
-std::string NameOfFormat(dsv4_cache_format format) {
-  switch (format) {
-    case DSV4_CACHE_PACKED:
-      return "packed";
-    case DSV4_CACHE_BF16:
-      return "bf16";
-    case DSV4_CACHE_FP8_PER_TENSOR:
-      return "fp8_per_tensor";
-    case DSV4_CACHE_F32:
-      return "f32";
-    default:
-      return "format " + std::to_string(format);
-  }
-}
-
 uint64_t TotalBytes(const dsv4::EngineInfo& info) {
   return info.weight_bytes + info.cache_bytes + info.workspace_bytes;
 }
@@ -110,8 +83,8 @@ std::string JsonOf(const dsv4::EngineInfo& info, const std::vector<dsv4::DeviceI
   return JsonObject()
       .String("event", "plan")
       .String("backend", NameOf(info.backend))
-      .String("numerics", NameOfNumerics(info.numerics))
-      .String("cache_format", NameOfFormat(info.cache_format))
+      .String("numerics", info.numerics)
+      .String("cache_format", info.cache_format)
       .Number("threads", int64_t{info.threads})
       .Number("devices", int64_t{info.device_count})
       .Number("context_tokens", info.context_tokens)
@@ -138,13 +111,54 @@ std::string JsonOf(const dsv4::EngineInfo& info, const std::vector<dsv4::DeviceI
       .Number("cpu_experts", int64_t{info.cpu_experts})
       .Number("host_weight_bytes", bytes(info.host_weight_bytes))
       .Number("token_expert_bytes", bytes(info.token_expert_bytes))
+      .Number("predicted_decode_tokens_per_second", info.predicted_decode_tokens_per_second)
+      .Number("predicted_prefill_tokens_per_second", info.predicted_prefill_tokens_per_second)
       .text();
+}
+
+// Where the plan puts the weights: "GPU 24.0 GB, host memory 96.0 GB, disk 39.6 GB".
+std::string PlaceText(const dsv4::EngineInfo& info) {
+  const auto text = [](double amount) { return BytesText(amount); };
+  if (info.backend == DSV4_BACKEND_CUDA) {
+    std::string place =
+        (info.device_count > 1 ? std::to_string(info.device_count) + " GPUs " : "GPU ") +
+        text(static_cast<double>(info.weight_bytes));
+    const auto host = static_cast<double>(info.host_weight_bytes);
+    if (info.host_experts > 0) place += ", host memory " + text(host);
+    if (info.disk_experts > 0 && info.host_experts > 0) {
+      place += ", disk " + text(host / static_cast<double>(info.host_experts) *
+                                static_cast<double>(info.disk_experts));
+    } else if (info.disk_experts > 0) {
+      place += ", " + std::to_string(info.disk_experts) + " routed experts on disk";
+    }
+    return place;
+  }
+  const std::vector<dsv4::Device> devices = dsv4::ListDevices();
+  const auto free = static_cast<double>(devices.back().free_bytes);
+  const auto needed =
+      static_cast<double>(info.weight_bytes + info.cache_bytes + info.workspace_bytes);
+  if (needed <= free) return "CPU, host memory " + text(needed);
+  return "CPU, host memory " + text(free) + ", disk " + text(needed - free);
+}
+
+// "about 9 tokens a second, prompts about 400"
+std::string SpeedText(const dsv4::EngineInfo& info) {
+  const auto text = [](double rate) {
+    char number[32];
+    std::snprintf(number, sizeof number, rate < 10 ? "%.1f" : "%.0f", rate);
+    return std::string(number);
+  };
+  std::string speed =
+      "about " + text(info.predicted_decode_tokens_per_second) + " tokens a second (predicted)";
+  if (info.predicted_prefill_tokens_per_second > 0)
+    speed += ", prompts about " + text(info.predicted_prefill_tokens_per_second);
+  return speed;
 }
 
 std::string TableOf(const dsv4::EngineInfo& info, const std::vector<dsv4::DeviceInfo>& devices) {
   char line[256];
   std::snprintf(line, sizeof line, "backend %s, %s numerics, %d threads; context %lld tokens\n",
-                NameOf(info.backend).c_str(), NameOfNumerics(info.numerics).c_str(), info.threads,
+                NameOf(info.backend).c_str(), info.numerics, info.threads,
                 static_cast<long long>(info.context_tokens));
   std::string table = line;
   const auto row = [&](const char* name, uint64_t bytes) {
@@ -154,7 +168,7 @@ std::string TableOf(const dsv4::EngineInfo& info, const std::vector<dsv4::Device
     table += line;
   };
   row("weights", info.weight_bytes);
-  row(("cache (" + NameOfFormat(info.cache_format) + ")").c_str(), info.cache_bytes);
+  row(("cache (" + std::string(info.cache_format) + ")").c_str(), info.cache_bytes);
   row("  window rows", info.cache_window_bytes);
   row("  compressed rows", info.cache_compressed_bytes);
   row("  index keys", info.cache_index_bytes);
@@ -184,7 +198,7 @@ std::string TableOf(const dsv4::EngineInfo& info, const std::vector<dsv4::Device
         static_cast<long long>(info.disk_experts));
     table += line;
   }
-  return table;
+  return table + SpeedText(info) + "\n";
 }
 
 // A line for each member, those of objects below them.
@@ -209,8 +223,10 @@ dsv4::Grammar GrammarOf(const dsv4::Engine& engine, const SamplingOptions& given
   const std::string place =
       given.schema_file.empty() ? "--regex: " : "--schema " + given.schema_file + ": ";
   try {
-    if (!given.schema_file.empty()) return engine.SchemaGrammar(ReadWholeFile(given.schema_file));
-    return given.regex.empty() ? dsv4::Grammar() : engine.RegexGrammar(given.regex);
+    if (!given.schema_file.empty())
+      return engine.OpenGrammar(DSV4_GRAMMAR_SCHEMA, ReadWholeFile(given.schema_file));
+    return given.regex.empty() ? dsv4::Grammar()
+                               : engine.OpenGrammar(DSV4_GRAMMAR_REGEX, given.regex);
   } catch (const dsv4::Error&) {
     Failure failure = CurrentFailure();
     failure.message = place + failure.message;
@@ -219,12 +235,23 @@ dsv4::Grammar GrammarOf(const dsv4::Engine& engine, const SamplingOptions& given
   }
 }
 
+// One line before loading. A plan that fails is left to opening, which has the same error.
+void ShowExpectation(const Options& options) {
+  if (options.engine.group.size > 0) return;
+  try {
+    const dsv4::EngineInfo plan = dsv4::Plan(options.model, EngineOptionsOf(options));
+    WriteErr(PlaceText(plan) + ": " + SpeedText(plan) + "\n");
+  } catch (const dsv4::Error&) {
+  }
+}
+
 }  // namespace
 
 dsv4::Engine OpenEngine(const Options& options, const Screen& screen) {
+  if (screen.shows_progress()) ShowExpectation(options);
   ProgressBar bar("loading", screen.shows_progress());
   dsv4::EngineOptions open = EngineOptionsOf(options);
-  if (open.group_size > 0) WriteErr(StartGroup(&open));
+  if (open.group.size > 0) WriteErr(StartGroup(&open));
   open.progress = bar.Callback();
   return dsv4::Engine(options.model, open);
 }
@@ -242,19 +269,24 @@ dsv4::Engine ReopenEngine(const Options& options, const dsv4::Error& loss, Scree
 }
 
 dsv4::Sampling SamplingOf(const dsv4::Engine& engine, const SamplingOptions& given) {
-  dsv4::Sampling sampling = engine.default_sampling();
-  sampling.temperature = given.temperature.value_or(sampling.temperature);
-  sampling.top_k = given.top_k.value_or(sampling.top_k);
-  sampling.top_p = given.top_p.value_or(sampling.top_p);
-  sampling.min_p = given.min_p.value_or(sampling.min_p);
-  sampling.repetition_penalty = given.repetition_penalty.value_or(sampling.repetition_penalty);
+  // 0 on the command line turns a step off; in the library it is the model's value.
+  const auto given_or_models = [](auto value, auto off) {
+    return !value ? typename decltype(value)::value_type{0} : *value == 0 ? off : *value;
+  };
+  dsv4::Sampling sampling;
+  sampling.temperature = given_or_models(given.temperature, DSV4_GREEDY);
+  sampling.top_k = given_or_models(given.top_k, -1);
+  sampling.top_p = given_or_models(given.top_p, 1.0f);
+  sampling.min_p = given_or_models(given.min_p, -1.0f);
+  sampling.repetition_penalty = given_or_models(given.repetition_penalty, 1.0f);
   sampling.presence_penalty = given.presence_penalty;
   sampling.frequency_penalty = given.frequency_penalty;
   sampling.stop_strings = given.stop_strings;
-  sampling.max_tokens = given.max_tokens.value_or(sampling.max_tokens);
+  sampling.max_tokens = given_or_models(given.max_tokens, int64_t{-1});
   sampling.max_thinking_tokens = given.think_budget;
   // A DSpark drafter drafts no more than its block.
-  sampling.draft_tokens = std::min(given.drafts, engine.info().max_draft_tokens);
+  sampling.draft_tokens =
+      given.drafts == 0 ? -1 : std::min(given.drafts, engine.info().max_draft_tokens);
   sampling.grammar = GrammarOf(engine, given);
   if (given.seed) {
     sampling.seed = *given.seed;
@@ -263,6 +295,54 @@ dsv4::Sampling SamplingOf(const dsv4::Engine& engine, const SamplingOptions& giv
     sampling.seed = uint64_t{device()} << 32 | device();
   }
   return sampling;
+}
+
+void ListModels(const Options& options) {
+  const std::vector<HubModel> models = ListHubModels();
+  std::vector<std::string> json;
+  std::string table;
+  int others = 0;
+  for (const HubModel& model : models) {
+    if (!model.known) {
+      ++others;
+      continue;
+    }
+    std::string format, place = model.problem;
+    bool runs = false;
+    if (!model.path.empty()) {
+      try {
+        const dsv4::EngineInfo plan = dsv4::Plan(model.path, EngineOptionsOf(options));
+        place = PlaceText(plan) + ": " + SpeedText(plan);
+        simdjson::dom::parser parser;
+        std::string_view name;
+        if (!parser.parse(dsv4::Inspect(model.path))["weight_format"].get(name)) format = name;
+        runs = true;
+      } catch (const dsv4::Error& error) {
+        place = error.what();
+      }
+    }
+    json.push_back(JsonObject()
+                       .String("name", model.name)
+                       .String("path", model.path)
+                       .Number("bytes", model.bytes)
+                       .String("weight_format", format)
+                       .Bool("runs", runs)
+                       .String("place", place)
+                       .text());
+    table += model.name + "  " + BytesText(static_cast<double>(model.bytes)) +
+             (format.empty() ? "" : "  " + format) + "  " + (runs ? "" : "does not run: ") + place +
+             "\n";
+  }
+  if (options.json) {
+    return WriteOut(JsonObject().String("event", "models").Json("models", JsonArray(json)).text() +
+                    "\n");
+  }
+  if (table.empty()) {
+    table = "no model in the hub's cache (" + HubCache() +
+            "); to download one: " + DownloadCommand("deepseek-ai/DeepSeek-V4-Flash") + "\n";
+  }
+  if (others > 0) table += std::to_string(others) + " models of other families\n";
+  WriteOut(table);
 }
 
 void Describe(const Options& options) {

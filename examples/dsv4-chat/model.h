@@ -19,6 +19,10 @@ dsv4::Engine ReopenEngine(const Options& options, const dsv4::Error& loss, Scree
 // The model's defaults, except where `given` sets a value. Without a seed: a random one.
 dsv4::Sampling SamplingOf(const dsv4::Engine& engine, const SamplingOptions& given);
 
+// Prints the output of --list-models: the models in the hub's cache that are of this family, and
+// where they would run with these options.
+void ListModels(const Options& options);
+
 // Print the output of --inspect and --plan without loading the model.
 void Describe(const Options& options);
 

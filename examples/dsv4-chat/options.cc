@@ -6,9 +6,9 @@
 #include <span>
 #include <string_view>
 
-#include "examples/dsv4-chat/command_line.h"
-#include "examples/dsv4-chat/engine_options.h"
-#include "examples/dsv4-chat/failure.h"
+#include "examples/console/command_line.h"
+#include "examples/console/engine_options.h"
+#include "examples/console/failure.h"
 
 namespace chat {
 namespace {
@@ -18,7 +18,8 @@ float ParsePenalty(const std::string& name, const std::string& value) {
 }
 
 constexpr Option<Options> kTalkOptions[] = {
-    {"-m", "--model", "DIR", "model folder (required)", SetParsed<ParseFolder, &Options::model>},
+    {"-m", "--model", "MODEL", "folder, GGUF file or OWNER/NAME in the hub's cache (required)",
+     SetParsed<ParseFolder, &Options::model>},
     {"-p", "--prompt", "TEXT", "answer TEXT, followed by piped input, and exit",
      SetText<&Options::prompt>},
     {"-f", "--file", "FILE", "answer the text of FILE (after that of -p) and exit",
@@ -107,6 +108,10 @@ constexpr Option<Options> kOutputOptions[] = {
     {"", "--inspect", "", "describe the model folder and exit", SetFlag<true, &Options::inspect>},
     {"", "--plan", "", "print the memory that the model would take and exit",
      SetFlag<true, &Options::plan>},
+    {"", "--list-devices", "", "list the GPUs and the CPU, and exit; needs no model",
+     SetFlag<true, &Options::list_devices>},
+    {"", "--list-models", "", "list the models in the hub's cache and whether they fit, and exit",
+     SetFlag<true, &Options::list_models>},
     {"", "--stats", "", "print statistics of each answer (default)",
      SetFlag<true, &Options::stats>},
     {"", "--no-stats", "", "do not print statistics", SetFlag<false, &Options::stats>},
@@ -148,6 +153,8 @@ constexpr char kHelpNotes[] =
     "                       prefill_seconds, decode_seconds, context_limit, cache_bytes\n"
     "  error                status (the library's, or empty), exit_code, message\n"
     "  inspect, plan        what --inspect and --plan say; sizes in bytes\n"
+    "  models               what --list-models says; sizes in bytes\n"
+    "  devices              what --list-devices says; sizes in bytes\n"
     "\n"
     "Exit codes: 0 done, 1 run time, 2 usage, 3 model or format, 4 memory, 5 device lost, "
     "130 interrupted.\n";
@@ -185,8 +192,8 @@ Options ParseOptions(int argc, const char* const* argv) {
 
 std::string HelpText() {
   std::string text =
-      "usage: dsv4-chat -m DIR [options]\n"
-      "Chats with the model in DIR. With -p, -f or piped input it answers once and ends.\n";
+      "usage: dsv4-chat -m MODEL [options]\n"
+      "Chats with MODEL. With -p, -f or piped input it answers once and ends.\n";
   for (const Section& section : kSections)
     text += std::string("\n") + section.heading + ":\n" + HelpLines(section.options);
   return text + kHelpNotes;

@@ -42,6 +42,7 @@ struct Options {
   dsv4::EngineOptions engine;
   bool raw = false;
   bool inspect = false, plan = false;
+  bool list_devices = false, list_models = false;
   bool json = false;
   bool stats = true;
   bool verbose = false;

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "examples/dsv4-chat/failure.h"
+#include "examples/console/failure.h"
 #include "examples/dsv4-chat/model.h"
 #include "examples/dsv4-chat/replay.h"
 #include "examples/dsv4-chat/turn.h"

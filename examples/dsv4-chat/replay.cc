@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/dsv4-chat/replay.h"
 
-#include "examples/dsv4-chat/failure.h"
+#include "examples/console/failure.h"
 
 namespace chat {
 

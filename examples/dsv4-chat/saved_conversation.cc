@@ -5,10 +5,10 @@
 
 #include <string_view>
 
-#include "examples/dsv4-chat/engine_options.h"
-#include "examples/dsv4-chat/failure.h"
-#include "examples/dsv4-chat/files.h"
-#include "examples/dsv4-chat/json_text.h"
+#include "examples/console/engine_options.h"
+#include "examples/console/failure.h"
+#include "examples/console/files.h"
+#include "examples/console/json_text.h"
 
 namespace chat {
 namespace {

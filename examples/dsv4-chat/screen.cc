@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "examples/dsv4-chat/terminal.h"
+#include "examples/console/terminal.h"
 
 namespace chat {
 namespace {

@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <cstring>
 
-#include "examples/dsv4-chat/amounts.h"
-#include "examples/dsv4-chat/progress_bar.h"
-#include "examples/dsv4-chat/terminal.h"
+#include "examples/console/amounts.h"
+#include "examples/console/progress_bar.h"
+#include "examples/console/terminal.h"
 
 namespace chat {
 namespace {
@@ -53,7 +53,8 @@ void AddDrafts(const dsv4::SessionStats& stats, Statistics* out) {
   out->Add("drafts %lld of %lld accepted (first ones %.0f %%), %.2f tokens a forward%s",
            static_cast<long long>(stats.accepted_tokens),
            static_cast<long long>(stats.drafted_tokens), 100 * stats.first_acceptance,
-           stats.acceptance_length, stats.draft_stop == DSV4_DRAFT_STOP_NONE ? "" : "; given up");
+           stats.acceptance_length,
+           (stats.alarms & DSV4_ALARM_FEW_ACCEPTED) == 0 ? "" : "; given up");
 }
 
 // Nothing if the device computes all experts and has them in its memory.
@@ -122,7 +123,7 @@ std::string StatisticsOf(const dsv4::Engine& engine, const TurnEnd& end) {
   out.Add("first token %.3f s", end.first_token_seconds);
   out.Add("context %lld/%lld", static_cast<long long>(stats.used_tokens),
           static_cast<long long>(stats.context_tokens));
-  const bool rounds_rows = engine.info().cache_format == DSV4_CACHE_FP8_PER_TENSOR;
+  const bool rounds_rows = std::strcmp(engine.info().cache_format, "fp8_per_tensor") == 0;
   out.Add("cache %s%s", SizeText(stats.cache_bytes).c_str(),
           rounds_rows ? " (fp8_per_tensor rows)" : "");
   AddDrafts(stats, &out);

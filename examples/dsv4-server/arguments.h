@@ -7,16 +7,22 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace server {
 
 struct Arguments {
-  std::string model;        // folder
-  std::string served_name;  // the name for clients; empty: the folder's name
+  std::string model;                 // folder
+  std::string served_name;           // the name for clients; empty: of the folder
+  std::vector<std::string> aliases;  // further names
+  bool any_model = false;            // requests may name any model
+  bool strict_fields = false;        // refuse what is not known in requests
   std::string host = "127.0.0.1";
   int port = 8000;  // 0: a free one
-  std::string api_key;
-  size_t max_requests = 256;                        // running and waiting
+  std::string api_key, api_key_file;
+  std::vector<std::string> origins;  // whose pages may use the server
+  size_t max_requests = 1024;        // running and waiting
+  size_t connection_memory_mb = 64;
   std::chrono::seconds suspend_after{0};            // without requests; 0: never
   dsv4_thinking_mode thinking = DSV4_THINKING_OFF;  // of requests that do not specify it
   dsv4_chat_encoder encoder = DSV4_CHAT_ENCODER_AUTO;

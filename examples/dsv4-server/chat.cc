@@ -34,7 +34,8 @@ ChatAnswer::ChatAnswer(const Model& model, ChatRequest request, Identity* identi
       request_(std::move(request)),
       id_(identity->NewId("chatcmpl-")),
       created_(identity->created()),
-      choices_(request_.common.count, Choice{Turn(request_.turn)}) {}
+      choices_(request_.common.count,
+               Choice{Turn(request_.turn, [identity] { return identity->NewId("call_"); })}) {}
 
 std::vector<Candidate> ChatAnswer::candidates() const {
   std::vector<Candidate> candidates;

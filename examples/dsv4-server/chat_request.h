@@ -21,9 +21,10 @@ struct ChatRequest {
 // Throws an ApiError that names the field.
 ChatRequest ReadChat(const Model& model, const Json& body);
 
-// The messages in the library's form.
-Json ReadMessages(Fields* fields);
-// Reads the fields about thinking. Sets *budget if the request has one.
-dsv4::ChatOptions ReadThinking(const Model& model, Fields* fields, int64_t* budget);
+// The messages in the library's form. *begun: the last one is the beginning of the answer.
+Json ReadMessages(Fields* fields, bool* begun);
+// Reads the fields about thinking. Sets *budget if the request has one, and *hidden if the answer
+// is to go without its reasoning.
+dsv4::ChatOptions ReadThinking(const Model& model, Fields* fields, int64_t* budget, bool* hidden);
 
 }  // namespace server

@@ -6,10 +6,14 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "examples/dsv4-server/api_error.h"
 #include "examples/dsv4-server/fields.h"
 
 namespace server {
+
+class ResponseStore;
 
 // The model that is served.
 struct Model {
@@ -17,7 +21,11 @@ struct Model {
   std::string name;
   dsv4_thinking_mode thinking;  // of requests that do not specify it
   dsv4_chat_encoder encoder;
-  int64_t opened;  // seconds since 1970
+  int64_t opened;                         // seconds since 1970
+  std::vector<std::string> aliases = {};  // further names that clients may ask for
+  bool any_name = false;                  // or any name
+  FieldRules rules = {};
+  ResponseStore* responses = nullptr;  // null: none are kept
 };
 
 struct CommonRequest {
@@ -37,6 +45,9 @@ void ReadCandidates(const Model& model, Fields* fields, CommonRequest* request);
 
 // Throws an ApiError with status 404 if the field `model` names another model.
 void CheckModel(const Model& model, Fields* fields);
+// Whether the model is served by this name, and the error if it is not.
+bool IsServed(const Model& model, const std::string& name);
+ApiError NotServed(const Model& model, const std::string& name);
 
 // The usage of an answer in OpenAI's chats and completions; `reasoning_tokens` of
 // `completion_tokens`.

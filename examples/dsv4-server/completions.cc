@@ -59,7 +59,7 @@ std::vector<int32_t> PromptTokens(const Model& model, const std::string& text, b
 }
 
 CompletionRequest ReadCompletion(const Model& model, const Json& body) {
-  Fields fields(body);
+  Fields fields(model.rules, body);
   CompletionRequest request;
   request.common = ReadCommon(model, &fields);
   ReadCandidates(model, &fields, &request.common);
@@ -72,7 +72,8 @@ CompletionRequest ReadCompletion(const Model& model, const Json& body) {
     throw InvalidField("best_of", "other than n is not supported");
   const int64_t max_tokens =
       fields.Integer("max_tokens", 0, std::numeric_limits<int32_t>::max()).value_or(16);
-  fields.RefuseOthers();
+  fields.RefuseUnless({{"suffix"}, {"prompt_logprobs", {0}}});
+  fields.LeaveOutOthers();
   request.no_tokens = max_tokens == 0;
   if (request.no_tokens && !request.echo)
     throw InvalidField("max_tokens", "0 needs \"echo\": true");

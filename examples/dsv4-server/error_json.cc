@@ -1,10 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/dsv4-server/error_json.h"
 
+#include <cstdio>
 #include <string>
 #include <utility>
 
 namespace server {
+namespace {
+
+// By these words clients of Anthropic's API know that they must shorten the conversation.
+std::string AnthropicMessageOf(const ApiError& error) {
+  long long tokens = 0, most = 0;
+  if (std::sscanf(error.message.c_str(), "the prompt has %lld tokens; the context holds %lld",
+                  &tokens, &most) != 2)
+    return error.message;
+  return "prompt is too long: " + std::to_string(tokens) + " tokens > " + std::to_string(most) +
+         " maximum";
+}
+
+}  // namespace
 
 Json JsonOf(const ApiError& error) {
   const auto text_or_null = [](const std::string& text) {
@@ -25,7 +39,7 @@ Json AnthropicJsonOf(const ApiError& error) {
   for (const auto& [status, name] : kTypes) {
     if (error.status == status) type = name;
   }
-  return {{"type", "error"}, {"error", {{"type", type}, {"message", error.message}}}};
+  return {{"type", "error"}, {"error", {{"type", type}, {"message", AnthropicMessageOf(error)}}}};
 }
 
 }  // namespace server

@@ -1,101 +1,207 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/dsv4-server/exchange.h"
 
-#include <utility>
+#include <optional>
 
 #include "examples/dsv4-server/api_error.h"
+#include "examples/dsv4-server/json.h"
+#include "examples/dsv4-server/output_form.h"
 
 namespace server {
 
-Exchange::Exchange(Host* host, Read read, std::function<bool()> client_is_gone)
-    : host_(host), read_(std::move(read)), client_is_gone_(std::move(client_is_gone)) {
-  Outlive([] {});
+void Exchange::Start(Host* host, const Threads& threads, std::string path, Read read,
+                     ErrorResponse error_response, std::shared_ptr<HttpReply> reply) {
+  const std::shared_ptr<Exchange> exchange(new Exchange(
+      host, threads, std::move(path), std::move(read), error_response, std::move(reply)));
+  exchange->self_ = exchange;
+  exchange->reply_->OnGone([weak = std::weak_ptr(exchange)] {
+    const auto self = weak.lock();
+    if (!self) return;
+    self->gone_ = true;
+    self->Post(self->threads_.writers, &Exchange::Leave);
+  });
+  exchange->Post(threads.readers, &Exchange::Begin);
+}
+
+Exchange::Exchange(Host* host, const Threads& threads, std::string path, Read read,
+                   ErrorResponse error_response, std::shared_ptr<HttpReply> reply)
+    : host_(host),
+      threads_(threads),
+      path_(std::move(path)),
+      read_(std::move(read)),
+      error_response_(error_response),
+      reply_(std::move(reply)) {}
+
+void Exchange::Post(Workers* workers, Task task) {
+  const std::lock_guard lock(mutex_);
+  tasks_.emplace_back(workers, task);
+  if (std::exchange(busy_, true)) return;
+  workers->Post([self = shared_from_this()] { self->RunNext(); });
+}
+
+void Exchange::RunNext() {
+  Task task = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    task = tasks_.front().second;
+    tasks_.pop_front();
+  }
+  if (reply_) (this->*task)();
+  const std::lock_guard lock(mutex_);
+  busy_ = !tasks_.empty();
+  if (busy_) tasks_.front().first->Post([self = shared_from_this()] { self->RunNext(); });
 }
 
 template <class Function>
-void Exchange::Outlive(const Function& compute) {
-  for (;;) {
-    try {
-      if (!answer_) Begin();
-      return compute();
-    } catch (const dsv4::Error& error) {
-      if (error.code() != DSV4_ERR_DEVICE_LOST) throw;
-      generations_.clear();
-      if (answer_) failure_ = answer_->Failure(DeviceLost(error.what()));
-      answer_.reset();
-      host_->Lost(std::exchange(opened_, nullptr), error.what());
+void Exchange::Guard(const Function& compute) {
+  try {
+    compute();
+  } catch (const ClientGone&) {
+    Leave();
+  } catch (const dsv4::Error& error) {
+    if (error.code() != DSV4_ERR_DEVICE_LOST) return Fail(CurrentApiError());
+    // Once more, on the next engine.
+    generations_.clear();
+    place_.reset();
+    if (answer_ && begun_) {
+      Send();
+      failure_ = answer_->Failure(DeviceLost(error.what()));
     }
+    answer_.reset();
+    host_->Lost(std::exchange(opened_, nullptr), error.what());
+    Post(threads_.readers, &Exchange::Begin);
+  } catch (...) {
+    Fail(CurrentApiError());
   }
 }
 
 void Exchange::Begin() {
-  opened_ = host_->Get(client_is_gone_);
-  identity_.Rewind();
-  std::unique_ptr<Answer> answer = read_(opened_->model, &identity_);
-  stream_ = answer->stream();
-  std::vector<Candidate> candidates = answer->candidates();
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    if (i == seeds_.size()) seeds_.push_back(candidates[i].seed);
-    candidates[i].seed = seeds_[i];
-  }
-  Scheduler::Generations generations = opened_->scheduler.Open(candidates, client_is_gone_);
-  candidate_ = 0;
-  begun_ = false;
-  for (const int32_t token : tokens_) {
-    const Token again = generations[candidate_]->Next(client_is_gone_);
-    if (again.id != token)
+  if (gone_) return Finish();
+  Guard([&] {
+    const auto weak = weak_from_this();
+    opened_ = host_->Get([weak] {
+      if (const auto self = weak.lock()) self->Post(self->threads_.readers, &Exchange::Begin);
+    });
+    if (!opened_) return;
+    identity_.Rewind();
+    answer_ = read_(opened_->model, &identity_);
+    candidates_ = answer_->candidates();
+    unenforced_ = UnenforcedPlaces(candidates_[0].prompt->sampling.grammar);
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      if (i == seeds_.size()) seeds_.push_back(candidates_[i].seed);
+      candidates_[i].seed = seeds_[i];
+    }
+    candidate_ = 0;
+    again_ = 0;
+    begun_ = false;
+    place_ = opened_->scheduler.Enter(candidates_.size(), [weak] {
+      if (const auto self = weak.lock()) self->Post(self->threads_.readers, &Exchange::Open);
+    });
+  });
+}
+
+void Exchange::Open() {
+  if (gone_) return Leave();
+  Guard([&] {
+    // Log-probabilities of a whole prompt take their time.
+    Workers* const workers =
+        candidates_[0].prompt->prompt_log_probs ? threads_.readers : threads_.writers;
+    const auto notify = [weak = weak_from_this(), workers] {
+      const auto self = weak.lock();
+      if (self && !self->advancing_.exchange(true)) self->Post(workers, &Exchange::Advance);
+    };
+    generations_ =
+        opened_->scheduler.Open(place_.get(), candidates_, notify, [this] { return gone_.load(); });
+    place_.reset();
+  });
+}
+
+void Exchange::Advance() {
+  advancing_ = false;
+  if (generations_.empty()) return;
+  Guard([&] {
+    const bool ended = TakeTokens();
+    if (!ended) return Send();
+    const dsv4::SessionStats stats = generations_[0]->stats();
+    if (answer_->stream()) {
+      events_ += answer_->End(stats);
+      Send();
+      reply_->End();
+    } else {
+      reply_->Send(Head(TextOf(answer_->Whole(stats))));
+    }
+    Finish();
+  });
+}
+
+bool Exchange::TakeTokens() {
+  while (std::optional<Token> token = generations_[candidate_]->Take()) {
+    const bool known = again_ < tokens_.size();
+    if (known && token->id != tokens_[again_])
       throw DeviceLost("the device was lost, and the next one computes another answer");
-    Give(answer.get(), again, generations[0]->stats());
-    Advance(*answer);
-  }
-  answer_ = std::move(answer);
-  generations_ = std::move(generations);
-}
-
-std::string Exchange::Give(Answer* answer, const Token& token, const dsv4::SessionStats& stats) {
-  const std::string begin = begun_ || !stream_ ? "" : answer->Begin(stats);
-  begun_ = true;
-  return begin + answer->Take(candidate_, token, stats);
-}
-
-bool Exchange::Advance(const Answer& answer) {
-  for (size_t i = 0; i < seeds_.size(); ++i) {
-    candidate_ = (candidate_ + 1) % seeds_.size();
-    if (!answer.ended(candidate_)) return true;
+    ++again_;
+    if (!known) tokens_.push_back(token->id);
+    const dsv4::SessionStats stats = generations_[0]->stats();
+    std::string events;
+    if (!std::exchange(begun_, true) && answer_->stream()) events = answer_->Begin(stats);
+    events += answer_->Take(candidate_, *token, stats);
+    if (!known) events_ += events;
+    if (!NextCandidate()) return true;
   }
   return false;
 }
 
-std::string Exchange::Take(bool* more) {
-  std::string text;
-  Outlive([&] {
-    const Token token = generations_[candidate_]->Next(client_is_gone_);
-    tokens_.push_back(token.id);
-    text = Give(answer_.get(), token, generations_[0]->stats());
-    *more = Advance(*answer_);
-  });
-  return text;
-}
-
-std::string Exchange::Next(bool* ended) {
-  const bool first = tokens_.empty();
-  try {
-    bool more = false;
-    std::string text = Take(&more);
-    *ended = !more;
-    return more ? text : text + answer_->End(generations_[0]->stats());
-  } catch (const ClientGone&) {
-    throw;
-  } catch (...) {
-    if (first) throw;
-    *ended = true;
-    return answer_ ? answer_->Failure(CurrentApiError()) : failure_;
+bool Exchange::NextCandidate() {
+  // A candidate may end before its session does.
+  if (answer_->ended(candidate_)) generations_[candidate_]->Stop();
+  for (size_t i = 0; i < seeds_.size(); ++i) {
+    candidate_ = (candidate_ + 1) % seeds_.size();
+    if (!answer_->ended(candidate_)) return true;
   }
+  return false;
 }
 
-Json Exchange::Whole() {
-  for (bool more = true; more;) Take(&more);
-  return answer_->Whole(generations_[0]->stats());
+void Exchange::Send() {
+  std::string text = std::exchange(events_, {});
+  if (!answer_->stream() || text.empty()) return;
+  if (std::exchange(streaming_, true)) return reply_->Write(std::move(text));
+  HttpResponse head = Head(std::move(text));
+  head.type = "text/event-stream";
+  head.headers.emplace_back("Cache-Control", "no-store");
+  head.headers.emplace_back("X-Accel-Buffering", "no");
+  reply_->Begin(std::move(head));
+}
+
+HttpResponse Exchange::Head(std::string body) const {
+  HttpResponse head{.body = std::move(body)};
+  if (!unenforced_.empty()) head.headers.emplace_back("Dsv4-Unenforced", unenforced_);
+  return head;
+}
+
+void Exchange::Fail(const ApiError& error) {
+  if (answer_ && begun_) Send();
+  if (streaming_) {
+    reply_->Write(answer_ && begun_ ? answer_->Failure(error) : failure_);
+    reply_->End();
+  } else {
+    reply_->Send(error_response_(path_, error));
+  }
+  Finish();
+}
+
+void Exchange::Leave() {
+  if (place_) opened_->scheduler.Abandon(std::move(place_));
+  Finish();
+}
+
+void Exchange::Finish() {
+  for (const auto& generation : generations_) generation->Stop();
+  generations_.clear();
+  place_.reset();
+  answer_.reset();
+  opened_.reset();
+  reply_.reset();
+  self_.reset();
 }
 
 }  // namespace server

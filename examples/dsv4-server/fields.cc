@@ -26,7 +26,8 @@ bool IsBetween(const Json& value, int64_t low, int64_t high) {
 
 }  // namespace
 
-Fields::Fields(const Json& object, std::string path) : object_(object), path_(std::move(path)) {
+Fields::Fields(const FieldRules& rules, const Json& object, std::string path)
+    : rules_(rules), object_(object), path_(std::move(path)) {
   if (!object_.is_object()) Refuse(path_, "an object");
 }
 
@@ -105,11 +106,38 @@ void Fields::Ignore(std::initializer_list<const char*> names) {
   known_.insert(names.begin(), names.end());
 }
 
-void Fields::RefuseOthers() const {
-  for (const auto& [name, value] : object_.items()) {
-    if (!value.is_null() && !known_.contains(name))
-      throw InvalidField(PathOf(name), "is not supported");
+void Fields::RefuseUnless(std::initializer_list<Neutral> members) {
+  for (const Neutral& member : members) {
+    const Json* value = Any(member.name);
+    if (value == nullptr || *value == false || (value->is_structured() && value->empty()) ||
+        *value == "")
+      continue;
+    const auto same = [&](const Json& neutral) {
+      return IsNumber(*value) && neutral.is_number() ? NumberOf(*value) == NumberOf(neutral)
+                                                     : *value == neutral;
+    };
+    if (std::none_of(member.values.begin(), member.values.end(), same))
+      throw InvalidField(PathOf(member.name), "is not supported");
   }
+}
+
+void Fields::LeaveOutOthers() const {
+  for (const auto& [name, value] : object_.items()) {
+    if (value.is_null() || known_.contains(name)) continue;
+    if (rules_.strict) throw InvalidField(PathOf(name), "is not supported");
+    rules_.Say("the field " + KindOfPlace(PathOf(name)) + " is ignored");
+  }
+}
+
+std::string KindOfPlace(const std::string& path) {
+  std::string kind;
+  bool in_index = false;
+  for (const char c : path) {
+    if (c == ']') in_index = false;
+    if (!in_index) kind += c;
+    if (c == '[') in_index = true;
+  }
+  return kind;
 }
 
 std::vector<int32_t> TokensOf(const Json& list, const std::string& path) {

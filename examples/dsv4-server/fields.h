@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The members of a request. The parser reads each by name. Members that it has not read are
-// refused, so that none is ignored by accident. A member that is null counts as missing.
+// The members of a request. The parser reads each by name. Those that would change the answer and
+// are not supported are refused by name. All others are left out, which the log says once; with
+// strict rules they are refused, too. A member that is null counts as missing.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +13,22 @@
 #include <vector>
 
 #include "examples/dsv4-server/json.h"
+#include "examples/dsv4-server/notices.h"
 
 namespace server {
 
 class Fields {
  public:
-  // `object` must outlive this. `path` is its place in the request, "" for the request itself.
-  // Throws an ApiError if it is not an object. All functions here throw for values of a wrong type.
-  explicit Fields(const Json& object, std::string path = {});
+  // The arguments must outlive this. `path` is the object's place in the request, "" for the
+  // request itself. Throws an ApiError if it is not an object. All functions here throw for values
+  // of a wrong type.
+  Fields(const FieldRules& rules, const Json& object, std::string path = {});
+
+  const FieldRules& rules() const { return rules_; }
+  // The members of an object in this one.
+  Fields Sub(const Json& object, const std::string& name) const {
+    return {rules_, object, PathOf(name)};
+  }
 
   // The place of a member, for error messages.
   std::string PathOf(std::string_view name) const;
@@ -42,14 +51,25 @@ class Fields {
 
   // Accepts members that do not change the answer.
   void Ignore(std::initializer_list<const char*> names);
-  // Throws an ApiError that names a member that was not read.
-  void RefuseOthers() const;
+  // Throws an ApiError if a member of these names is there, unless it is false, empty, or a value
+  // that asks for nothing.
+  struct Neutral {
+    const char* name;
+    Json values = Json::array();
+  };
+  void RefuseUnless(std::initializer_list<Neutral> members);
+  // Ends reading: says in the log which members were not read, or throws an ApiError about them.
+  void LeaveOutOthers() const;
 
  private:
+  const FieldRules& rules_;
   const Json& object_;
   std::string path_;
   std::set<std::string, std::less<>> known_;
 };
+
+// A place in a request without its indices: "messages[].name".
+std::string KindOfPlace(const std::string& path);
 
 // The token ids in `list`, at `path` of the request. Throws an ApiError.
 std::vector<int32_t> TokensOf(const Json& list, const std::string& path);

@@ -1,21 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/dsv4-server/generation.h"
 
+#include <new>
 #include <utility>
 
 namespace server {
 
 Generation::Generation(const dsv4::Engine& engine, const Prompt& prompt, uint64_t seed,
-                       Clock::time_point came)
+                       Clock::time_point came, std::function<void()> notify, KeptSessions* kept)
     : begin(came),
       log_probs_(prompt.sampling.log_probs > 0),
-      prompt_log_probs_(prompt.prompt_log_probs) {
+      prompt_log_probs_(prompt.prompt_log_probs),
+      keep_as_(prompt.keep_as),
+      cache_salt_(prompt.cache_salt),
+      notify_(std::move(notify)) {
   dsv4::SessionOptions options;
   options.sampling = prompt.sampling;
-  options.sampling->seed = seed;
+  options.sampling.seed = seed;
   options.cache_salt = prompt.cache_salt;
-  if (!prompt.messages.empty()) {
-    chat_ = dsv4::Conversation::FromJson(engine, prompt.messages, prompt.chat, options);
+  if (kept != nullptr && !prompt.continues.empty()) {
+    chat_ = kept->Continue(prompt.continues, prompt.messages, prompt.chat, options.sampling,
+                           prompt.cache_salt);
+  }
+  if (chat_) {
+    // It has the prompt.
+  } else if (!prompt.messages.empty()) {
+    chat_.emplace(engine, options);
+    chat_->SyncJson(prompt.messages, prompt.chat);
   } else {
     plain_.emplace(engine, options);
     dsv4::SyncOptions sync;
@@ -26,16 +37,21 @@ Generation::Generation(const dsv4::Engine& engine, const Prompt& prompt, uint64_
   prompt_tokens_ = session().tokens().size();
 }
 
-Token Generation::Next(const std::function<bool()>& client_is_gone) {
-  using namespace std::chrono_literals;
-  std::unique_lock lock(mutex_);
-  do {
-    if (client_is_gone()) throw ClientGone();
-  } while (!arrived_.wait_for(lock, 50ms, [&] { return !mailbox_.empty() || failure_; }));
-  if (mailbox_.empty()) std::rethrow_exception(failure_);
+std::optional<Token> Generation::Take() {
+  const std::lock_guard lock(mutex_);
+  if (mailbox_.empty()) {
+    if (failure_) std::rethrow_exception(failure_);
+    return std::nullopt;
+  }
   Token token = std::move(mailbox_.front());
   mailbox_.pop_front();
   return token;
+}
+
+void Generation::Stop() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  if (open_) session().Stop();
 }
 
 void Generation::AddEvent(void* generation, const dsv4_parser_event* event) noexcept {
@@ -60,22 +76,44 @@ bool Generation::Deliver(const dsv4_step_result& result) {
       token.prompt_log_probs.push_back(session().log_probs(static_cast<int64_t>(i)));
     prompt_log_probs_ = false;
   }
+  complete_ = result.finish != DSV4_FINISH_NONE;
   Put(std::move(token));
   return result.finish == DSV4_FINISH_NONE;
 }
 
 void Generation::Put(Token token) {
   const dsv4::SessionStats stats = session().stats();
-  const std::lock_guard lock(mutex_);
-  stats_ = stats;
-  mailbox_.push_back(std::move(token));
-  arrived_.notify_one();
+  {
+    const std::lock_guard lock(mutex_);
+    stats_ = stats;
+    mailbox_.push_back(std::move(token));
+  }
+  if (notify_) notify_();
 }
 
 void Generation::Fail(std::exception_ptr failure) {
-  const std::lock_guard lock(mutex_);
-  failure_ = std::move(failure);
-  arrived_.notify_one();
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = std::move(failure);
+  }
+  if (notify_) notify_();
+}
+
+void Generation::Close(KeptSessions* kept) {
+  std::optional<dsv4::Conversation> chat;
+  std::optional<dsv4::Session> plain;
+  {
+    const std::lock_guard lock(mutex_);
+    open_ = false;
+    chat.swap(chat_);
+    plain.swap(plain_);
+  }
+  if (!chat || !complete_ || keep_as_.empty()) return;
+  try {
+    kept->Put(keep_as_, std::move(*chat), cache_salt_);
+  } catch (const std::bad_alloc&) {
+    // It is computed again.
+  }
 }
 
 }  // namespace server

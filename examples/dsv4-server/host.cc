@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/dsv4-server/host.h"
 
-#include <chrono>
-#include <cstdio>
 #include <utility>
 
-#include "examples/dsv4-chat/failure.h"
+#include "examples/console/failure.h"
 #include "examples/dsv4-server/api_error.h"
+#include "examples/dsv4-server/log.h"
 
 namespace server {
 
@@ -32,23 +31,32 @@ std::shared_ptr<Opened> Host::Open() {
           }};
 }
 
-std::shared_ptr<Opened> Host::Get(const std::function<bool()>& client_is_gone) {
-  using namespace std::chrono_literals;
-  std::unique_lock lock(mutex_);
-  ++waiting_;
-  bool gone = false;
-  const auto decided = [&] { return !lost_ || given_up_ || draining_; };
-  while (!gone && !changed_.wait_for(lock, 50ms, decided)) gone = client_is_gone();
-  --waiting_;
-  if (gone) throw ClientGone();
+std::shared_ptr<Opened> Host::Get(std::function<void()> on_change) {
+  const std::lock_guard lock(mutex_);
   if (given_up_) throw DeviceLost(loss_);
-  if (lost_) throw Stopping();
-  return current_;
+  if (!lost_) return current_;
+  if (draining_) throw Stopping();
+  waiting_.push_back(std::move(on_change));
+  return nullptr;
+}
+
+void Host::Announce() {
+  std::vector<std::function<void()>> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    waiting.swap(waiting_);
+  }
+  for (const auto& call : waiting) call();
 }
 
 std::shared_ptr<Opened> Host::Current() const {
   const std::lock_guard lock(mutex_);
   return lost_ ? nullptr : current_;
+}
+
+bool Host::given_up() const {
+  const std::lock_guard lock(mutex_);
+  return given_up_;
 }
 
 void Host::Lost(const std::shared_ptr<Opened>& opened, const std::string& message) {
@@ -57,8 +65,7 @@ void Host::Lost(const std::shared_ptr<Opened>& opened, const std::string& messag
   lost_ = true;
   loss_ = message;
   given_up_ = reopens_ == 0;
-  changed_.notify_all();
-  std::fprintf(stderr, "dsv4-server: the device was lost: %s\n", message.c_str());
+  Log("the device was lost: " + message);
   on_lost_();
 }
 
@@ -82,20 +89,22 @@ void Host::Reopen() {
   try {
     next = Open();
     metrics_->CountReopening();
-    std::fprintf(stderr, "dsv4-server: the model is open again\n");
+    Log("the model is open again");
   } catch (...) {
     failure = chat::CurrentFailure().message;
-    std::fprintf(stderr, "dsv4-server: the model could not be opened again: %s\n", failure.c_str());
+    Log("the model could not be opened again: " + failure);
   }
-  const std::lock_guard lock(mutex_);
-  if (next) {
-    current_ = std::move(next);
-    lost_ = false;
-  } else {
-    loss_ += "; the model could not be opened again: " + failure;
-    given_up_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    if (next) {
+      current_ = std::move(next);
+      lost_ = false;
+    } else {
+      loss_ += "; the model could not be opened again: " + failure;
+      given_up_ = true;
+    }
   }
-  changed_.notify_all();
+  Announce();
 }
 
 bool Host::lost() const {
@@ -104,10 +113,12 @@ bool Host::lost() const {
 }
 
 void Host::Drain() {
-  const std::lock_guard lock(mutex_);
-  draining_ = true;
-  if (current_) current_->scheduler.Drain();
-  changed_.notify_all();
+  {
+    const std::lock_guard lock(mutex_);
+    draining_ = true;
+    if (current_) current_->scheduler.Drain();
+  }
+  Announce();
 }
 
 void Host::CancelAll() {
@@ -117,7 +128,7 @@ void Host::CancelAll() {
 
 bool Host::idle() const {
   const std::lock_guard lock(mutex_);
-  return waiting_ == 0 && (!current_ || current_->scheduler.idle());
+  return waiting_.empty() && (!current_ || current_->scheduler.idle());
 }
 
 }  // namespace server

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "examples/dsv4-server/common_request.h"
 #include "examples/dsv4-server/metrics.h"
@@ -41,11 +42,14 @@ class Host {
   Host& operator=(const Host&) = delete;
 
   // Any thread.
-  // Waits while the model is opened again. Throws ClientGone, and an ApiError with status 503 if
-  // the device is lost for good or the server is stopping.
-  std::shared_ptr<Opened> Get(const std::function<bool()>& client_is_gone);
-  // Null if Get would wait or throw.
+  // Null while the model is opened again; then `on_change` is called once by any thread, when Get
+  // can be called again; it must not block. Throws an ApiError with status 503 if the device is
+  // lost for good or the server is stopping.
+  std::shared_ptr<Opened> Get(std::function<void()> on_change);
+  // Null if Get would return null or throw.
   std::shared_ptr<Opened> Current() const;
+  // The device is lost, and the model will not be opened again.
+  bool given_up() const;
   // Reports that a call on `opened` failed with DEVICE_LOST. All holders must release it.
   void Lost(const std::shared_ptr<Opened>& opened, const std::string& message);
 
@@ -62,6 +66,8 @@ class Host {
 
  private:
   std::shared_ptr<Opened> Open();
+  // Calls those who wait. REQUIRES: the lock is not held.
+  void Announce();
 
   const std::function<std::unique_ptr<Opened>()> open_;
   const std::function<void()> on_lost_;
@@ -75,7 +81,7 @@ class Host {
   bool lost_ = false;  // current_ is, or there is none
   bool given_up_ = false, draining_ = false;
   std::string loss_;  // the error message of the lost device
-  size_t waiting_ = 0;
+  std::vector<std::function<void()>> waiting_;
 };
 
 }  // namespace server

@@ -1,136 +1,250 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/dsv4-server/http_server.h"
 
-#include <netinet/in.h>
-#include <poll.h>
+#include <netdb.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
-#include "examples/dsv4-chat/failure.h"
+#include "examples/console/failure.h"
 
 namespace server {
 namespace {
 
-constexpr int kIdleMs = 5000;    // between two requests of a connection
-constexpr int kReadMs = 10000;   // within a request
-constexpr int kWriteMs = 30000;  // that a reader may take none of what it is sent
-constexpr int kPollMs = 50;      // after which draining_ is looked at
-constexpr int kBacklog = 512;
+namespace asio = boost::asio;
+using boost::system::error_code;
+using Clock = std::chrono::steady_clock;
 
-// Bytes of one request: the library bounds bodies by the length that they state, which those in
-// chunks do not.
-constexpr size_t kMostRequestBytes = 16 << 20;
-constexpr ssize_t kMostRest = 16 << 20;  // bytes of a body that is not wanted
+constexpr int kBacklog = 1024;
+constexpr std::chrono::milliseconds kSweep{250};
+constexpr std::chrono::milliseconds kRetryAccept{50};  // when the process has no descriptor left
+constexpr std::chrono::seconds kLastAnswers{30};       // that Stop waits for readers
+constexpr size_t kManyBytes = 16 << 10;                // of a connection that ends for its memory
+constexpr size_t kOtherDescriptors = 64;               // that the process needs besides connections
 
-thread_local int current_socket = -1;
-thread_local bool close_afterwards = false;
-
-// Waits for `events` of the socket.
-bool Await(int socket, short events, int timeout_ms) {
-  pollfd wait{socket, events, 0};
-  return poll(&wait, 1, timeout_ms) > 0 && (wait.revents & events) != 0;
+// Raises the limit of descriptors as far as allowed. Returns how many connections it admits.
+size_t ConnectionsByDescriptors(size_t wanted) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
+  const rlim_t need = wanted + kOtherDescriptors;
+  if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < need) {
+    limit.rlim_cur = limit.rlim_max == RLIM_INFINITY ? need : std::min(limit.rlim_max, need);
+    setrlimit(RLIMIT_NOFILE, &limit);
+    getrlimit(RLIMIT_NOFILE, &limit);
+  }
+  if (limit.rlim_cur == RLIM_INFINITY) return wanted;
+  const size_t most = limit.rlim_cur;
+  return std::min(wanted, std::max<size_t>(most / 4, most - std::min(most, kOtherDescriptors)));
 }
-
-class SocketStream : public httplib::Stream {
- public:
-  explicit SocketStream(int socket) : socket_(socket) {}
-
-  bool is_readable() const override { return begin_ < end_ || Await(socket_, POLLIN, kReadMs); }
-  bool is_writable() const override { return Await(socket_, POLLOUT, kWriteMs); }
-
-  // A request begins.
-  void Begin() { taken_ = 0; }
-
-  ssize_t read(char* data, size_t size) override {
-    if (begin_ == end_) {
-      if (taken_ > kMostRequestBytes || !is_readable()) return -1;
-      const ssize_t count = recv(socket_, buffer_, sizeof buffer_, 0);
-      if (count <= 0) return count;
-      begin_ = 0;
-      end_ = static_cast<size_t>(count);
-    }
-    const size_t count = std::min(size, end_ - begin_);
-    std::memcpy(data, buffer_ + begin_, count);
-    begin_ += count;
-    taken_ += count;
-    return static_cast<ssize_t>(count);
-  }
-
-  ssize_t write(const char* data, size_t size) override {
-    return is_writable() ? send(socket_, data, size, MSG_NOSIGNAL) : -1;
-  }
-
-  void get_remote_ip_and_port(std::string&, int&) const override {}
-  void get_local_ip_and_port(std::string&, int&) const override {}
-  socket_t socket() const override { return socket_; }
-
-  // Whether a further request has begun to come.
-  bool has_input(int timeout_ms) const {
-    return begin_ < end_ || Await(socket_, POLLIN, timeout_ms);
-  }
-
- private:
-  int socket_;
-  char buffer_[16384];
-  size_t begin_ = 0, end_ = 0;
-  size_t taken_ = 0;  // of the request
-};
 
 }  // namespace
 
-HttpServer::HttpServer(size_t threads) {
-  new_task_queue = [threads] { return new httplib::ThreadPool(threads); };
-  set_tcp_nodelay(true);
-  set_idle_interval(0, kPollMs * 1000);  // after which StopAccepting is noticed
-  // The library's own options let a second server take the same port.
-  set_socket_options([this](socket_t socket) {
-    const int yes = 1;
-    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    listening_ = socket;
-  });
+// The connections, on their thread.
+class HttpServer::Pool {
+ public:
+  Pool(const HttpServerLimits& limits, int listener, HttpHandler* handler)
+      : acceptor_(shared_.io), retry_(shared_.io), sweep_(shared_.io) {
+    shared_.handler = handler;
+    shared_.limits = limits;
+    shared_.limits.connections = ConnectionsByDescriptors(limits.connections);
+    shared_.on_closed = [this](HttpConnection* closed) { connections_.erase(closed); };
+    shared_.on_pressure = [this] { MakeRoom(); };
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+    const auto protocol = address.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4();
+    // The listener stays open for other processes.
+    acceptor_.assign(protocol, dup(listener));
+    Accept();
+    Sweep();
+  }
+
+  void Run() { shared_.io.run(); }
+
+  template <class Function>
+  void Post(Function function) {
+    asio::post(shared_.io, std::move(function));
+  }
+
+  void Drain() {
+    shared_.draining = true;
+    for (const auto& connection : All()) connection->Drain();
+  }
+
+  void StopAccepting() {
+    error_code ignored;
+    acceptor_.close(ignored);
+    retry_.cancel();
+  }
+
+  void Stop() {
+    Drain();
+    StopAccepting();
+    end_ = Clock::now() + kLastAnswers;
+    stopping_ = true;
+    EndIfDone();
+  }
+
+ private:
+  using Connections = std::vector<std::shared_ptr<HttpConnection>>;
+
+  // A copy, because connections leave the map when they close.
+  Connections All() const {
+    Connections all;
+    all.reserve(connections_.size());
+    for (const auto& [key, connection] : connections_) all.push_back(connection);
+    return all;
+  }
+
+  void Accept() {
+    acceptor_.async_accept([this](const error_code& error, asio::ip::tcp::socket socket) {
+      if (error == asio::error::operation_aborted || !acceptor_.is_open()) return;
+      if (error) {
+        // Mostly that no descriptor is left.
+        EndOldest();
+        retry_.expires_after(kRetryAccept);
+        retry_.async_wait([this](const error_code& cancelled) {
+          if (!cancelled) Accept();
+        });
+        return;
+      }
+      while (connections_.size() >= shared_.limits.connections && EndOldest()) {
+      }
+      // If all are being answered, the new one is closed.
+      if (connections_.size() < shared_.limits.connections) {
+        auto connection = std::make_shared<HttpConnection>(std::move(socket), &shared_);
+        connections_.emplace(connection.get(), connection);
+        connection->Start();
+      }
+      Accept();
+    });
+  }
+
+  // Ends the connection that has kept the server waiting for longest, of those with so many bytes.
+  // False without one.
+  bool EndOldest(size_t least_bytes = 0) {
+    std::shared_ptr<HttpConnection> oldest;
+    for (const auto& [key, connection] : connections_) {
+      if (connection->waits_for_client() && connection->held_bytes() >= least_bytes &&
+          (!oldest || connection->since() < oldest->since()))
+        oldest = connection;
+    }
+    if (oldest) oldest->RefuseForMemory();
+    if (oldest) oldest->Close();
+    return oldest != nullptr;
+  }
+
+  void MakeRoom() {
+    if (making_room_) return;
+    making_room_ = true;
+    // Those that only wait go first, then the readers that have left the most unread.
+    while (shared_.held_bytes > shared_.limits.memory_bytes && EndOldest(kManyBytes)) {
+    }
+    while (shared_.held_bytes > shared_.limits.memory_bytes) {
+      std::shared_ptr<HttpConnection> slowest;
+      for (const auto& [key, connection] : connections_) {
+        if (!slowest || connection->unread_bytes() > slowest->unread_bytes()) slowest = connection;
+      }
+      if (!slowest || slowest->unread_bytes() == 0) break;
+      slowest->Close();
+    }
+    while (shared_.held_bytes > shared_.limits.memory_bytes && EndOldest()) {
+    }
+    making_room_ = false;
+  }
+
+  void Sweep() {
+    sweep_.expires_after(kSweep);
+    sweep_.async_wait([this](const error_code& cancelled) {
+      if (cancelled) return;
+      const Clock::time_point now = Clock::now();
+      for (const auto& connection : All()) connection->CheckTime(now);
+      EndIfDone();
+      Sweep();
+    });
+  }
+
+  void EndIfDone() {
+    if (!stopping_ || (!connections_.empty() && Clock::now() < end_)) return;
+    for (const auto& connection : All()) connection->Close();
+    shared_.io.stop();
+  }
+
+  HttpShared shared_;
+  asio::ip::tcp::acceptor acceptor_;
+  asio::steady_timer retry_, sweep_;
+  std::unordered_map<HttpConnection*, std::shared_ptr<HttpConnection>> connections_;
+  bool making_room_ = false, stopping_ = false;
+  Clock::time_point end_;
+};
+
+HttpServer::HttpServer(const HttpServerLimits& limits) : limits_(limits) {}
+
+HttpServer::~HttpServer() {
+  if (thread_.joinable()) Stop();
+  if (listener_ >= 0) close(listener_);
 }
 
 int HttpServer::Bind(const std::string& host, int port) {
-  const int bound = port == 0 ? bind_to_any_port(host) : bind_to_port(host, port) ? port : -1;
-  if (bound < 0)
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const std::string name = host + ":" + std::to_string(port);
+  if (const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list))
     throw chat::Failure{chat::kRunTimeError,
-                        "cannot listen on " + host + ":" + std::to_string(port)};
-  // The library's own queue holds 5 connections.
-  ::listen(listening_, kBacklog);
-  return bound;
-}
-
-bool HttpServer::ClientIsGone() {
-  pollfd wait{current_socket, POLLRDHUP, 0};
-  return poll(&wait, 1, 0) != 0;
-}
-
-void HttpServer::CloseAfterwards() { close_afterwards = true; }
-
-bool HttpServer::process_and_close_socket(socket_t socket) {
-  SocketStream stream(socket);
-  current_socket = socket;
-  close_afterwards = false;
-  bool open = true;
-  while (open && !close_afterwards) {
-    int waited = 0;
-    while (!draining_ && waited < kIdleMs && !stream.has_input(kPollMs)) waited += kPollMs;
-    if (!stream.has_input(0)) break;
-    stream.Begin();
-    bool closed = false;
-    open = process_request(stream, draining_, closed, nullptr) && !closed;
+                        "cannot listen on " + name + ": " + gai_strerror(code)};
+  std::string reason;
+  for (const addrinfo* one = list; one != nullptr && listener_ < 0; one = one->ai_next) {
+    const int candidate = socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int yes = 1;
+    setsockopt(candidate, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (candidate >= 0 && bind(candidate, one->ai_addr, one->ai_addrlen) == 0 &&
+        listen(candidate, kBacklog) == 0) {
+      listener_ = candidate;
+    } else {
+      reason = std::strerror(errno);
+      if (candidate >= 0) close(candidate);
+    }
   }
-  current_socket = -1;
-  // What the client still sends must not take the answer away from it.
-  shutdown(socket, SHUT_WR);
-  char rest[16384];
-  for (ssize_t total = 0, count = 1; count > 0 && total < kMostRest; total += count)
-    count = Await(socket, POLLIN, kPollMs) ? recv(socket, rest, sizeof rest, MSG_DONTWAIT) : 0;
-  close(socket);
-  return true;
+  freeaddrinfo(list);
+  if (listener_ < 0)
+    throw chat::Failure{chat::kRunTimeError, "cannot listen on " + name + ": " + reason};
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
+  char service[NI_MAXSERV] = "";
+  getnameinfo(reinterpret_cast<sockaddr*>(&address), size, nullptr, 0, service, sizeof service,
+              NI_NUMERICSERV);
+  return std::stoi(service);
+}
+
+void HttpServer::Start(HttpHandler* handler) {
+  pool_ = std::make_unique<Pool>(limits_, listener_, handler);
+  thread_ = std::thread([this] { pool_->Run(); });
+}
+
+void HttpServer::Drain() {
+  pool_->Post([this] { pool_->Drain(); });
+}
+
+void HttpServer::StopAccepting() {
+  pool_->Post([this] { pool_->StopAccepting(); });
+}
+
+void HttpServer::Stop() {
+  pool_->Post([this] { pool_->Stop(); });
+  thread_.join();
 }
 
 }  // namespace server

@@ -1,41 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpp-httplib's server with two additions: handlers can ask whether their client is still
-// connected, and connections end soon when the server stops.
+// A server of HTTP/1.1 on Boost.Asio: one thread for all connections, whose number is limited by
+// memory. When memory or descriptors are short, it ends the connection that has kept the server
+// waiting for longest.
 #pragma once
 
-#include <httplib.h>
-
-#include <atomic>
+#include <memory>
 #include <string>
+#include <thread>
+
+#include "examples/dsv4-server/http_connection.h"
 
 namespace server {
 
-class HttpServer : public httplib::Server {
+class HttpServer {
  public:
-  // Serves up to `threads` connections at a time.
-  explicit HttpServer(size_t threads);
+  explicit HttpServer(const HttpServerLimits& limits);
+  // Stops.
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
 
-  // Returns the port: `port`, or a free one if `port` is 0. Throws a chat::Failure.
+  // Listens, without accepting connections. Returns the port: `port`, or a free one if `port` is 0.
+  // Throws a chat::Failure. A process may fork between this and Start.
   int Bind(const std::string& host, int port);
+  // Starts the thread. `handler` must live until Stop.
+  void Start(HttpHandler* handler);
 
-  // Connections end after the request that they are in.
-  void Drain() { draining_ = true; }
-
-  // Accepts no further connection. Listening ends when the present connections have ended. New ones
-  // wait in the socket for another process that has it.
-  void StopAccepting() { svr_sock_ = INVALID_SOCKET; }
-
-  // For a handler or content provider, on its thread: whether the client has disconnected or closed
-  // its side of the connection. Such a client cannot use an incomplete answer.
-  static bool ClientIsGone();
-  // Also for these: ends the connection after this answer. For requests whose body was not read.
-  static void CloseAfterwards();
+  // Any thread, after Start.
+  // Connections without a complete request end now, the others after their answer.
+  void Drain();
+  // New connections wait in the socket for another process that has it.
+  void StopAccepting();
+  // Drains, waits for answers that clients still read, up to a limit, and ends the thread.
+  void Stop();
 
  private:
-  bool process_and_close_socket(socket_t socket) override;
+  class Pool;
 
-  std::atomic<bool> draining_ = false;
-  std::atomic<int> listening_ = -1;
+  const HttpServerLimits limits_;
+  int listener_ = -1;
+  std::unique_ptr<Pool> pool_;
+  std::thread thread_;
 };
 
 }  // namespace server

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/dsv4-server/json.h"
 
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <system_error>
 #include <vector>
 
 #include "examples/dsv4-server/api_error.h"
@@ -37,6 +39,34 @@ void CheckSizes(std::string_view text) {
           "", "the body has an object of more than " + std::to_string(kMostMembers) + " members");
     }
   }
+}
+
+// The code unit of the escape \uXXXX at `i`; -1 if there is none.
+int EscapeAt(std::string_view text, size_t i) {
+  if (i + 6 > text.size() || text[i] != '\\' || text[i + 1] != 'u') return -1;
+  int unit = 0;
+  const auto [end, error] = std::from_chars(text.data() + i + 2, text.data() + i + 6, unit, 16);
+  return error == std::errc() && end == text.data() + i + 6 ? unit : -1;
+}
+
+bool IsBetween(int unit, int low, int high) { return unit >= low && unit <= high; }
+
+// `text` with each escape of an unpaired surrogate replaced. Backslashes stand in strings only.
+std::string WithPairedSurrogates(std::string_view text) {
+  std::string repaired(text);
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\') continue;
+    const int unit = EscapeAt(text, i);
+    if (!IsBetween(unit, 0xD800, 0xDFFF)) {
+      ++i;  // what is escaped is not the beginning of an escape
+    } else if (unit < 0xDC00 && IsBetween(EscapeAt(text, i + 6), 0xDC00, 0xDFFF)) {
+      i += 11;
+    } else {
+      repaired.replace(i + 2, 4, "fffd");
+      i += 5;
+    }
+  }
+  return repaired;
 }
 
 // Builds what is parsed.
@@ -90,7 +120,7 @@ Json ParseObject(std::string_view text) {
   try {
     Json json;
     Builder builder(json);
-    Json::sax_parse(text, &builder);
+    Json::sax_parse(WithPairedSurrogates(text), &builder);
     if (json.is_object()) return json;
   } catch (const Json::parse_error& error) {
     throw InvalidRequest("", "the body is not JSON: error at byte " + std::to_string(error.byte));

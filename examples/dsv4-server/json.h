@@ -10,8 +10,10 @@ namespace server {
 
 using Json = nlohmann::ordered_json;
 
-// Parses the JSON object in `text`. Throws an ApiError for anything else, for more than 64 levels
-// and for objects of more than 1024 members. Both limits are checked before anything is built.
+// Parses the JSON object in `text`. Surrogates without their other half, which some clients write
+// where they cut texts, become U+FFFD. Throws an ApiError for anything else, for more than 64
+// levels and for objects of more than 1024 members. Both limits are checked before anything is
+// built.
 Json ParseObject(std::string_view text);
 
 // On one line, always valid UTF-8. Numbers of requests keep their text.

@@ -3,38 +3,45 @@
 // public headers.
 #include <dsv4/dsv4.hpp>
 
+#include <malloc.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
+#include <cstring>
 #include <memory>
 #include <string>
-#include <thread>
+#include <string_view>
 #include <utility>
 
-#include "examples/dsv4-chat/command_line.h"
-#include "examples/dsv4-chat/failure.h"
-#include "examples/dsv4-chat/start_group.h"
+#include "examples/console/command_line.h"
+#include "examples/console/failure.h"
+#include "examples/console/hub_models.h"
+#include "examples/console/start_group.h"
 #include "examples/dsv4-server/arguments.h"
 #include "examples/dsv4-server/common_request.h"
 #include "examples/dsv4-server/host.h"
 #include "examples/dsv4-server/http_server.h"
 #include "examples/dsv4-server/metrics.h"
+#include "examples/dsv4-server/model_info.h"
+#include "examples/dsv4-server/notices.h"
+#include "examples/dsv4-server/response_store.h"
 #include "examples/dsv4-server/service.h"
 #include "examples/dsv4-server/supervisor.h"
+#include "examples/dsv4-server/trust.h"
+#include "examples/dsv4-server/workers.h"
 
 namespace server {
 namespace {
 
-// Connections above the limit of requests: idle ones, and those that ask for health or metrics.
-constexpr size_t kFurtherConnections = 64;
+// Threads that read requests: compiling a grammar may keep one for a second. They make way for the
+// threads that compute.
+constexpr size_t kReaders = 4;
+constexpr int kReaderNiceness = 10;
+constexpr size_t kWriters = 2;
 
-constexpr int kLostSignal = SIGUSR1;                  // the device is lost
-constexpr int kReopenings = 1;                        // of the model after a lost device
-constexpr std::chrono::seconds kLongestFarewell{40};  // for answers that a worker still writes
+constexpr int kLostSignal = SIGUSR1;  // the device is lost
+constexpr int kReopenings = 1;        // of the model after a lost device
 
 // Signals are for those who wait for them: threads that begin later block them too.
 sigset_t BlockSignals() {
@@ -48,7 +55,8 @@ sigset_t BlockSignals() {
 
 // Waits for a signal to stop, then for the requests that run, which a second one cancels. False
 // when a worker has lost its device.
-bool AwaitEnd(const sigset_t& signals, bool is_worker, Host* host, Service* service) {
+bool AwaitEnd(const sigset_t& signals, bool is_worker, Host* host, HttpServer* http,
+              Service* service) {
   int signal = 0;
   for (sigwait(&signals, &signal); signal == kLostSignal; sigwait(&signals, &signal)) {
     if (is_worker) return false;  // the device's state ends with the process
@@ -56,6 +64,7 @@ bool AwaitEnd(const sigset_t& signals, bool is_worker, Host* host, Service* serv
   }
   service->Drain();
   host->Drain();
+  http->Drain();
   const timespec wait{0, 50'000'000};
   while (!host->idle()) {
     const int next = sigtimedwait(&signals, nullptr, &wait);
@@ -65,15 +74,19 @@ bool AwaitEnd(const sigset_t& signals, bool is_worker, Host* host, Service* serv
 }
 
 std::string NameOf(const Arguments& arguments) {
-  if (!arguments.served_name.empty()) return arguments.served_name;
-  std::filesystem::path folder(arguments.model);
-  if (!folder.has_filename()) folder = folder.parent_path();
-  return folder.filename().string();
+  return arguments.served_name.empty() ? NameOfFolder(arguments.model) : arguments.served_name;
 }
 
-std::unique_ptr<Opened> Open(const Arguments& arguments, int64_t since, Metrics* metrics) {
+// What outlives an engine whose device is lost.
+struct Kept {
+  Notices notices;
+  ResponseStore responses;
+};
+
+std::unique_ptr<Opened> Open(const Arguments& arguments, int64_t since, Metrics* metrics,
+                             Kept* kept) {
   dsv4::EngineOptions options = arguments.engine;
-  if (options.group_size > 0) std::fputs(chat::StartGroup(&options).c_str(), stderr);
+  if (options.group.size > 0) std::fputs(chat::StartGroup(&options).c_str(), stderr);
   // A signal that comes while the model is loaded ends the program.
   options.progress = [&](const dsv4::ProgressReport&) {
     sigset_t pending;
@@ -83,64 +96,88 @@ std::unique_ptr<Opened> Open(const Arguments& arguments, int64_t since, Metrics*
   dsv4::Engine engine(arguments.model, options);
   engine.tokenizer();  // throws for a folder without one
   const auto model_of = [&](const dsv4::Engine& opened) {
-    return Model{opened, NameOf(arguments), arguments.thinking, arguments.encoder, since};
+    return Model{opened,
+                 NameOf(arguments),
+                 arguments.thinking,
+                 arguments.encoder,
+                 since,
+                 arguments.aliases,
+                 arguments.any_model,
+                 {arguments.strict_fields, &kept->notices},
+                 &kept->responses};
   };
   return std::make_unique<Opened>(std::move(engine), model_of, metrics,
                                   SchedulerLimits{arguments.max_requests, arguments.suspend_after});
 }
 
 // `restarts`: workers that were there before this one.
-int Serve(const Arguments& arguments, const sigset_t& signals, int port, int restarts,
-          HttpServer* http) {
+int Serve(const Arguments& arguments, const TrustOptions& trust, const sigset_t& signals, int port,
+          int restarts, HttpServer* http) {
   const int64_t since = SecondsSince1970();
   Metrics metrics;
   metrics.CountReopening(static_cast<uint64_t>(restarts));
-  const auto open = [&] { return Open(arguments, since, &metrics); };
+  Kept kept;
+  const auto open = [&] { return Open(arguments, since, &metrics, &kept); };
   // The next worker has the connections that wait in the socket.
   const auto on_lost = [&] {
     if (arguments.isolate) http->StopAccepting();
     kill(getpid(), kLostSignal);
   };
   Host host(open, arguments.isolate ? 0 : kReopenings, on_lost, &metrics);
-  Service service(&host, &metrics, arguments.api_key);
-  service.Route(http);
-  std::atomic<bool> ended = false;
-  std::thread listener([&] {
-    http->listen_after_bind();
-    ended = true;
-  });
-  // Before that, it would not stop.
-  while (!http->is_running() && !ended) std::this_thread::yield();
+  Workers readers(kReaders, kReaderNiceness), writers(kWriters, 0), texts(1, kReaderNiceness);
+  Service service(&host, &metrics, {&readers, &writers, &texts}, trust);
+  http->Start(&service);
   // Whoever started the program reads one such line.
   std::fprintf(restarts == 0 ? stdout : stderr, "dsv4-server: %s at http://%s:%d\n",
                NameOf(arguments).c_str(), arguments.host.c_str(), port);
   std::fflush(stdout);
-  if (!AwaitEnd(signals, arguments.isolate, &host, &service)) {
-    http->Drain();
-    const auto end = std::chrono::steady_clock::now() + kLongestFarewell;
-    while (!ended && std::chrono::steady_clock::now() < end)
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    if (ended) listener.join();
-    // Without closing the engine, which may wait for the device for ever.
-    _exit(chat::kDeviceLost);
-  }
-  http->Drain();
-  http->stop();
-  listener.join();
+  const bool complete = AwaitEnd(signals, arguments.isolate, &host, http, &service);
+  http->Stop();
+  // A lost device may keep whoever closes the engine waiting for ever.
+  if (!complete) _exit(chat::kDeviceLost);
   return chat::kOk;
 }
 
+// Other users can read the options of a process.
+void HideKey(int argc, char** argv) {
+  constexpr std::string_view kOption = "--api-key";
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view text = argv[i];
+    char* key = nullptr;
+    if (text == kOption && i + 1 < argc) key = argv[i + 1];
+    if (text.starts_with("--api-key=")) key = argv[i] + kOption.size() + 1;
+    if (key != nullptr) std::memset(key, 'x', std::strlen(key));
+  }
+}
+
+// What one large request took goes back to the system: without this, malloc raises its own
+// threshold after the first such request and keeps the memory of later ones.
+void LimitKeptMemory() {
+  mallopt(M_MMAP_THRESHOLD, 256 << 10);
+  mallopt(M_TRIM_THRESHOLD, 1 << 20);
+}
+
 int Run(int argc, char** argv) {
-  const Arguments arguments = ParseArguments(argc, argv);
+  LimitKeptMemory();
+  Arguments arguments = ParseArguments(argc, argv);
   if (const std::string text = chat::HelpOrVersion(arguments, HelpText()); !text.empty()) {
     return std::fputs(text.c_str(), stdout), chat::kOk;
   }
   if (arguments.model.empty())
-    throw chat::Failure{chat::kUsageError, "no model: name its folder with --model DIR"};
+    throw chat::Failure{chat::kUsageError,
+                        "no model: name a folder, a GGUF file or OWNER/NAME with --model"};
+  arguments.model = chat::FindModel(arguments.model);
   const sigset_t signals = BlockSignals();
-  HttpServer http(arguments.max_requests + kFurtherConnections);
+  const TrustOptions trust{ReadApiKey(arguments.api_key, arguments.api_key_file),
+                           IsLoopback(arguments.host), arguments.origins};
+  HideKey(argc, argv);
+  HttpServerLimits limits;
+  limits.memory_bytes = arguments.connection_memory_mb << 20;
+  HttpServer http(limits);
   const int port = http.Bind(arguments.host, arguments.port);
-  const auto serve = [&](int restarts) { return Serve(arguments, signals, port, restarts, &http); };
+  const auto serve = [&](int restarts) {
+    return Serve(arguments, trust, signals, port, restarts, &http);
+  };
   if (!arguments.isolate) return serve(0);
   return Supervise([&](int restarts) {
     try {

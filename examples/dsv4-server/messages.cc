@@ -47,7 +47,7 @@ MessagesAnswer::MessagesAnswer(const Model& model, MessagesRequest request, Iden
     : model_(model),
       request_(std::move(request)),
       id_(identity->NewId("msg_")),
-      turn_(request_.turn) {}
+      turn_(request_.turn, [identity] { return identity->NewId("toolu_"); }) {}
 
 Json MessagesAnswer::Usage(const dsv4::SessionStats& stats) const {
   return {{"input_tokens", stats.prompt_tokens - stats.cached_tokens},

@@ -58,7 +58,14 @@ Metrics::Metrics()
       next_token_({0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,
                    0.4,   0.5,    0.75,  1,    2.5,   5,    7.5,   10,  20,   40,  80}),
       whole_({0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+              30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680}),
+      queue_({0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
               30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680}) {}
+
+void Metrics::LeaveQueue(double seconds) {
+  const std::lock_guard lock(mutex_);
+  queue_.Add(seconds);
+}
 
 void Metrics::CountPrompt(const dsv4::SessionStats& stats) {
   const std::lock_guard lock(mutex_);
@@ -113,9 +120,18 @@ std::string Metrics::Text(const std::string& model, const Load& load) const {
   gauge("vllm:num_requests_waiting", "Requests that wait for one.", std::to_string(load.waiting));
   gauge("vllm:kv_cache_usage_perc", "Share of the cache that sessions hold; 1 is all of it.",
         Number(load.cache_share));
-  counter("vllm:prefix_cache_queries_total", "Tokens of prompts.", prompt_tokens_);
-  counter("vllm:prefix_cache_hits_total", "Prompt tokens whose cache rows were reused.",
-          cached_tokens_);
+  // Routers read older names of vLLM too.
+  gauge("vllm:gpu_cache_usage_perc", "The same as vllm:kv_cache_usage_perc.",
+        Number(load.cache_share));
+  for (const char* prefix : {"vllm:prefix_cache_", "vllm:gpu_prefix_cache_"}) {
+    counter((std::string(prefix) + "queries_total").c_str(), "Tokens of prompts.", prompt_tokens_);
+    counter((std::string(prefix) + "hits_total").c_str(),
+            "Prompt tokens whose cache rows were reused.", cached_tokens_);
+  }
+  const std::string cache = "vllm:cache_config_info";
+  text += Heading(cache, "gauge", "The cache's blocks of 256 tokens.") + cache + "{" + labels +
+          ",block_size=\"256\",num_gpu_blocks=\"" +
+          std::to_string(load.engine.compressed_kv_blocks) + "\"} 1\n";
   counter("vllm:prompt_tokens_total", "Tokens of prompts.", prompt_tokens_);
   counter("vllm:generation_tokens_total", "Tokens that were sampled.", generated_tokens_);
   counter("vllm:spec_decode_num_drafts_total", "Forward passes that verified drafts.",
@@ -147,6 +163,7 @@ std::string Metrics::Text(const std::string& model, const Load& load) const {
   histogram("vllm:time_to_first_token_seconds", "From the request to its first token.",
             first_token_);
   histogram("vllm:inter_token_latency_seconds", "Between two tokens of a request.", next_token_);
+  histogram("vllm:request_queue_time_seconds", "From the request to its session.", queue_);
   histogram("vllm:e2e_request_latency_seconds", "From the request to its last token.", whole_);
   return text;
 }

@@ -40,6 +40,8 @@ class Metrics {
   Metrics();
 
   void CountPrompt(const dsv4::SessionStats& stats);
+  // A request has its sessions after so long in the queue.
+  void LeaveQueue(double seconds);
   void CountToken();
   void FirstToken(double seconds);
   void NextToken(double seconds);
@@ -57,7 +59,7 @@ class Metrics {
   uint64_t reopenings_ = 0;
   uint64_t draft_steps_ = 0, drafted_tokens_ = 0, accepted_tokens_ = 0;
   std::map<std::string, uint64_t> ended_;
-  Histogram first_token_, next_token_, whole_;
+  Histogram first_token_, next_token_, whole_, queue_;
 };
 
 }  // namespace server

@@ -2,9 +2,11 @@
 #include "examples/dsv4-server/output_form.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "examples/dsv4-server/api_error.h"
+#include "examples/dsv4-server/messages_form.h"
 
 namespace server {
 namespace {
@@ -23,45 +25,94 @@ dsv4::Grammar OpenGrammar(const std::string& field, Function&& open) {
 }
 
 bool IsStrict(const Json& tool) {
-  const Json& function = tool.is_object() && tool.contains("function") ? tool["function"] : tool;
-  return function.is_object() && function.contains("strict") && function["strict"] == true;
+  const Json& function = tool["function"];
+  return function.contains("strict") && function["strict"] == true;
 }
 
-// Calls are held to the schemas of their tools. OpenAI's API promises that for `strict` functions
-// alone: other ones may have schemas that cannot be held.
-dsv4::Grammar ToolGrammar(const dsv4::Engine& engine, const Json& tools,
-                          dsv4::ToolOptions options) {
-  return OpenGrammar("tools", [&] {
-    try {
-      return engine.ToolGrammar(TextOf(tools), options);
-    } catch (const dsv4::Error& error) {
-      if (error.code() != DSV4_ERR_UNSUPPORTED || std::any_of(tools.begin(), tools.end(), IsStrict))
-        throw;
-      options.lenient = true;
-      return engine.ToolGrammar(TextOf(tools), options);
-    }
-  });
+// As the grammar takes them: that a function is strict is checked here.
+Json WithoutStrict(Json tools) {
+  for (Json& tool : tools) tool["function"].erase("strict");
+  return tools;
+}
+
+// The index in "tools#/INDEX/...".
+size_t ToolOf(const std::string& place) {
+  size_t index = 0;
+  const size_t begin = std::string("tools#/").size();
+  std::from_chars(place.data() + std::min(begin, place.size()), place.data() + place.size(), index);
+  return index;
+}
+
+void CheckEnforced(const OutputForm& form, const dsv4::Grammar& grammar) {
+  for (const Json& one : Json::parse(grammar.unenforced_json())) {
+    const std::string place = one["place"];
+    const std::string keyword = place.substr(place.rfind('/') + 1);
+    if (keyword == "uniqueItems" || keyword == "format") continue;
+    const bool of_tools = place.starts_with("tools#");
+    const bool strict = of_tools ? place == "tools#"
+                                       ? std::any_of(form.tools.begin(), form.tools.end(), IsStrict)
+                                       : IsStrict(form.tools.at(ToolOf(place)))
+                                 : form.strict;
+    if (!strict) continue;
+    const std::string& field = of_tools ? "tools" : form.schema_field;
+    throw InvalidRequest(field, field + ": " + place + ": " + one["reason"].get<std::string>());
+  }
 }
 
 }  // namespace
 
 void ApplyForm(const Model& model, const OutputForm& form, Prompt* prompt, TurnOptions* turn,
                Json* messages) {
-  const bool has_tools = !form.tools.empty();
+  const bool has_tools = !form.tools.empty(), has_schema = !form.schema.is_null();
   if (!has_tools && form.choice.choice == DSV4_TOOL_CHOICE_REQUIRED)
     throw InvalidField("tool_choice", "asks for a call, and there are no tools");
+  if (has_schema && messages->back()["role"] == "assistant")
+    throw InvalidField(form.schema_field,
+                       "with a last message of the assistant is not supported: what is begun may "
+                       "not match it");
   turn->no_calls = has_tools && form.choice.choice == DSV4_TOOL_CHOICE_NONE;
-  if (has_tools && !form.schema.is_null() && !turn->no_calls)
-    throw InvalidField(form.schema_field, "with tools needs a tool_choice of none");
+  dsv4::ToolOptions options = form.choice;
+  options.lenient = true;
   dsv4::Grammar* grammar = &prompt->sampling.grammar;
-  if (has_tools) {
-    *grammar = ToolGrammar(model.engine, form.tools, form.choice);
-    AddToSystem(messages, "tools", form.tools);
+  const std::string tools = TextOf(WithoutStrict(form.tools));
+  if (has_schema) {
+    *grammar = OpenGrammar(form.schema_field, [&] {
+      return model.engine.AnswerGrammar(has_tools ? tools : "", TextOf(form.schema), options);
+    });
+  } else if (has_tools) {
+    *grammar = OpenGrammar("tools", [&] { return model.engine.ToolGrammar(tools, options); });
   }
-  if (form.schema.is_null()) return;
-  *grammar = OpenGrammar(form.schema_field,
-                         [&] { return model.engine.SchemaGrammar(TextOf(form.schema)); });
-  if (form.shows_schema) AddToSystem(messages, "response_format", form.schema);
+  CheckEnforced(form, *grammar);
+  if (has_tools) AddToSystem(messages, "tools", form.tools);
+  if (has_schema && form.shows_schema) AddToSystem(messages, "response_format", form.schema);
+}
+
+std::string UnenforcedPlaces(const dsv4::Grammar& grammar) {
+  constexpr size_t kLongest = 2000;
+  constexpr char kDigits[] = "0123456789ABCDEF";
+  std::string places;
+  for (const Json& one : Json::parse(grammar.unenforced_json())) {
+    std::string place = places.empty() ? "" : ", ";
+    for (const char c : one["place"].get<std::string>()) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (byte > ' ' && byte < 0x7f && c != ',' && c != '%')
+        place += c;
+      else
+        place.append({'%', kDigits[byte >> 4], kDigits[byte & 15]});
+    }
+    if (places.size() + place.size() > kLongest) return places + ", ...";
+    places += place;
+  }
+  return places;
+}
+
+void AddFunction(Fields* function, OutputForm* form) {
+  Json added = {{"name", function->RequiredString("name")}};
+  for (const char* name : {"description", "parameters", "strict"}) {
+    if (const Json* value = function->Any(name)) added[name] = *value;
+  }
+  function->Bool("strict");
+  form->tools.push_back({{"type", "function"}, {"function", std::move(added)}});
 }
 
 void ReadSchemaType(Fields* format, OutputForm* form) {
@@ -71,12 +122,13 @@ void ReadSchemaType(Fields* format, OutputForm* form) {
     form->schema = {{"type", "object"}};
   } else if (type == "json_schema") {
     form->schema = format->Required("schema");
+    form->strict = format->Bool("strict").value_or(false);
     form->shows_schema = true;
-    format->Ignore({"name", "description", "strict"});
+    format->Ignore({"name", "description"});
   } else if (type != "text") {
     throw InvalidField(format->PathOf("type"), "must be text, json_object or json_schema");
   }
-  format->RefuseOthers();
+  format->LeaveOutOthers();
 }
 
 bool ReadToolChoiceWord(const Json& choice, dsv4::ToolOptions* options) {
@@ -86,35 +138,6 @@ bool ReadToolChoiceWord(const Json& choice, dsv4::ToolOptions* options) {
   if (!choice.is_object())
     throw InvalidField("tool_choice", "must be auto, none, required or a function");
   return false;
-}
-
-void AddToSystem(Json* messages, const char* key, Json value) {
-  if (messages->front()["role"] != "system")
-    messages->insert(messages->begin(), Json{{"role", "system"}, {"content", ""}});
-  messages->front()[key] = std::move(value);
-}
-
-void CheckContent(const Json& content, const std::string& path,
-                  std::initializer_list<const char*> types) {
-  if (content.is_string()) return;
-  if (!content.is_array()) throw InvalidField(path, "must be a string or a list of parts");
-  for (size_t i = 0; i < content.size(); ++i) {
-    const std::string part = path + "[" + std::to_string(i) + "]";
-    Fields fields(content[i], part);
-    const auto type = fields.String("type");
-    if (type && std::find(types.begin(), types.end(), *type) == types.end())
-      throw InvalidRequest(part + ".type", part + ".type: \"" + *type + "\" is not supported");
-    fields.RequiredString("text");
-  }
-}
-
-void CheckMessages(const Json& messages, const std::string& field) {
-  if (messages.empty()) throw InvalidField(field, "has no message");
-  dsv4::RenderChatTextJson(TextOf(messages));
-  const Json& role = messages.back()["role"];
-  if (role != "assistant" && role != "system") return;
-  const std::string last = field + "[" + std::to_string(messages.size() - 1) + "].role";
-  throw InvalidRequest(last, last + ": the assistant does not answer its own or a system message");
 }
 
 }  // namespace server

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "examples/dsv4-server/log_probs.h"
+#include "examples/dsv4-server/response_store.h"
 
 namespace server {
 namespace {
@@ -50,8 +51,10 @@ ResponsesAnswer::ResponsesAnswer(const Model& model, ResponsesRequest request, I
       request_(std::move(request)),
       id_(identity->NewId("resp_")),
       created_(identity->created()),
-      turn_(request_.turn),
-      identity_(identity) {}
+      turn_(request_.turn, [identity] { return identity->NewId("call_"); }),
+      identity_(identity) {
+  if (request_.keeps_session) request_.prompt.keep_as = id_;
+}
 
 const char* ResponsesAnswer::Status() const {
   return turn_.finish() == DSV4_FINISH_STOP || turn_.finish() == DSV4_FINISH_TOOL_CALL
@@ -100,8 +103,6 @@ Json ResponsesAnswer::Response(const char* status, const dsv4::SessionStats* sta
                    {"incomplete_details", nullptr},
                    {"model", model_.name},
                    {"output", Json::array()},
-                   {"previous_response_id", nullptr},
-                   {"store", false},
                    {"truncation", "disabled"},
                    {"usage", nullptr}};
   response.update(request_.echoed);
@@ -195,8 +196,56 @@ std::string ResponsesAnswer::Take(size_t, const Token& token, const dsv4::Sessio
 
 std::string ResponsesAnswer::End(const dsv4::SessionStats& stats) {
   if (!turn_.parts().empty()) EndItem(turn_.parts().size() - 1);
-  Event(std::string("response.") + Status(), {{"response", Response(Status(), &stats)}});
+  Event(std::string("response.") + Status(), {{"response", Finished(stats)}});
   return std::exchange(events_, {});
+}
+
+// The whole response, which is kept if the request says so.
+Json ResponsesAnswer::Finished(const dsv4::SessionStats& stats) {
+  Json response = Response(Status(), &stats);
+  if (!request_.store) return response;
+  model_.responses->Put(id_, {TextOf(response), TextOf(InputItems()), TextOf(Conversation()),
+                              request_.keeps_session});
+  return response;
+}
+
+// Their list, each with an id.
+Json ResponsesAnswer::InputItems() {
+  Json items = request_.input;
+  if (items.is_string()) {
+    Json content = Json::array({{{"type", "input_text"}, {"text", items}}});
+    items = Json::array({{{"type", "message"}, {"role", "user"}, {"content", std::move(content)}}});
+  }
+  for (Json& item : items) {
+    if (!item.contains("id") || !item["id"].is_string()) item["id"] = identity_->NewId("item_");
+  }
+  Json list = {{"object", "list"},
+               {"first_id", items.empty() ? Json() : items.front()["id"]},
+               {"last_id", items.empty() ? Json() : items.back()["id"]},
+               {"has_more", false}};
+  list["data"] = std::move(items);
+  return list;
+}
+
+// The messages with the answer.
+Json ResponsesAnswer::Conversation() const {
+  Json messages = request_.messages;
+  if (!request_.begun) messages.push_back({{"role", "assistant"}, {"content", ""}});
+  Json& last = messages.back();
+  if (const std::string reasoning = turn_.Text(Turn::Kind::kReasoning); !reasoning.empty())
+    last["reasoning_content"] = reasoning;
+  const std::string text = turn_.Text(Turn::Kind::kText);
+  if (last["content"].is_string())
+    last["content"] = last["content"].get<std::string>() + text;
+  else
+    last["content"].push_back({{"type", "text"}, {"text", text}});
+  for (const Turn::Part& part : turn_.parts()) {
+    if (part.kind != Turn::Kind::kCall || !part.whole) continue;
+    last["tool_calls"].push_back({{"id", part.id},
+                                  {"type", "function"},
+                                  {"function", {{"name", part.name}, {"arguments", part.text}}}});
+  }
+  return messages;
 }
 
 std::string ResponsesAnswer::Failure(const ApiError& error) {
@@ -206,6 +255,6 @@ std::string ResponsesAnswer::Failure(const ApiError& error) {
   return std::exchange(events_, {});
 }
 
-Json ResponsesAnswer::Whole(const dsv4::SessionStats& stats) { return Response(Status(), &stats); }
+Json ResponsesAnswer::Whole(const dsv4::SessionStats& stats) { return Finished(stats); }
 
 }  // namespace server

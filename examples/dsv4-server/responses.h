@@ -35,6 +35,9 @@ class ResponsesAnswer : public Answer {
   void EndItem(size_t part);
   // `begun`: the item at its beginning, without content.
   Json Item(size_t part, bool begun) const;
+  Json Finished(const dsv4::SessionStats& stats);
+  Json InputItems();
+  Json Conversation() const;
   Json Response(const char* status, const dsv4::SessionStats* stats) const;
   const char* Status() const;
   bool Cut(size_t part) const;
@@ -42,7 +45,7 @@ class ResponsesAnswer : public Answer {
   Json TakeLogProbs(const Turn::Piece& piece);
 
   const Model& model_;
-  const ResponsesRequest request_;
+  ResponsesRequest request_;
   const std::string id_;
   const int64_t created_;
   Turn turn_;

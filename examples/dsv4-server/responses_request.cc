@@ -3,10 +3,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "examples/dsv4-server/api_error.h"
+#include "examples/dsv4-server/content.h"
+#include "examples/dsv4-server/messages_form.h"
 #include "examples/dsv4-server/output_form.h"
+#include "examples/dsv4-server/response_store.h"
 #include "examples/dsv4-server/thinking.h"
 
 namespace server {
@@ -16,23 +20,33 @@ namespace {
 // turn are one message there.
 class Items {
  public:
-  explicit Items(Json* messages) : messages_(messages) {}
+  Items(const FieldRules& rules, Json* messages) : rules_(rules), messages_(messages) {}
 
   void Add(const Json& item, const std::string& path) {
-    Fields fields(item, path);
+    Fields fields(rules_, item, path);
     const std::string type = fields.String("type").value_or("message");
     fields.Ignore({"id", "status"});
-    if (type == "message")
+    if (type == "message") {
       AddMessage(&fields);
-    else if (type == "reasoning")
+    } else if (type == "reasoning") {
       AddReasoning(&fields);
-    else if (type == "function_call")
-      AddCall(&fields);
-    else if (type == "function_call_output")
+    } else if (type == "function_call") {
+      AddCall(&fields, fields.RequiredString("name"), ArgumentsOf(fields.Required("arguments")));
+    } else if (type == "function_call_output") {
       AddOutput(&fields);
-    else
-      throw InvalidRequest(path + ".type", path + ".type: \"" + type + "\" is not supported");
-    fields.RefuseOthers();
+    } else if (type == "item_reference" || rules_.strict) {
+      throw InvalidRequest(path + ".type",
+                           path + ".type: \"" + PlainType(type) + "\" is not supported");
+    } else if (fields.String("call_id") && type.ends_with("_call")) {
+      AddOtherCall(&fields, item, type);
+    } else if (fields.String("call_id") && type.ends_with("_call_output")) {
+      AddOutput(&fields);
+    } else {
+      // What servers did: searches, lists of tools, compacted items that only they can read.
+      rules_.Say("items of the type " + PlainType(type) + " are left out");
+      return;
+    }
+    fields.LeaveOutOthers();
   }
 
   void End() {
@@ -50,8 +64,8 @@ class Items {
 
   void AddMessage(Fields* fields) {
     std::string role = fields->RequiredString("role");
-    const Json& content = fields->Required("content");
-    CheckContent(content, fields->PathOf("content"), {"input_text", "output_text", "text"});
+    const Json content =
+        ReadContent(rules_, fields->Required("content"), fields->PathOf("content"));
     fields->Ignore({"phase"});
     if (role == "assistant") {
       TurnWithout({"content", "tool_calls"})["content"] = content;
@@ -59,62 +73,113 @@ class Items {
     }
     if (role == "developer") role = "system";
     if (role != "user" && role != "system")
-      throw InvalidField(fields->PathOf("role"), "must be user, assistant, system or developer");
+      throw InvalidRequest(fields->PathOf("role"),
+                           fields->PathOf("role") + ": the role \"" + role + "\" is not supported");
     End();
     messages_->push_back({{"role", role}, {"content", content}});
   }
 
   void AddReasoning(Fields* fields) {
     std::string text;
-    if (const Json* content = fields->Any("content")) {
-      CheckContent(*content, fields->PathOf("content"), {"reasoning_text", "text"});
-      for (const Json& part : *content) text += part["text"].get<std::string>();
+    if (const Json* content = fields->List("content")) {
+      for (size_t i = 0; i < content->size(); ++i)
+        text += ReadPart(rules_, (*content)[i],
+                         fields->PathOf("content") + "[" + std::to_string(i) + "]");
     }
     fields->Ignore({"summary", "encrypted_content"});  // the server writes neither
     if (!text.empty())
       TurnWithout({"reasoning_content", "content", "tool_calls"})["reasoning_content"] = text;
   }
 
-  void AddCall(Fields* fields) {
-    Json function = {{"name", fields->RequiredString("name")},
-                     {"arguments", fields->RequiredString("arguments")}};
+  void AddCall(Fields* fields, const std::string& name, const Json& arguments) {
+    Json function = {{"name", name}, {"arguments", arguments}};
+    fields->Ignore({"namespace"});
     TurnWithout({})["tool_calls"].push_back({{"id", fields->RequiredString("call_id")},
                                              {"type", "function"},
                                              {"function", std::move(function)}});
   }
 
+  // A call of a tool that another model was given, such as a custom one: its members are the
+  // arguments.
+  void AddOtherCall(Fields* fields, const Json& item, const std::string& type) {
+    Json arguments = Json::object();
+    for (const auto& [name, value] : item.items()) {
+      const bool own = name == "type" || name == "id" || name == "call_id" || name == "status" ||
+                       name == "name" || value.is_null();
+      if (!own) arguments[name] = value;
+      if (!own) fields->Any(name.c_str());
+    }
+    const std::string name = type.substr(0, type.size() - std::string("_call").size());
+    AddCall(fields, fields->String("name").value_or(PlainType(name)), TextOf(arguments));
+  }
+
   void AddOutput(Fields* fields) {
     End();
     const Json& output = fields->Required("output");
-    CheckContent(output, fields->PathOf("output"), {"input_text", "text"});
-    messages_->push_back({{"role", "tool"},
-                          {"tool_call_id", fields->RequiredString("call_id")},
-                          {"content", output}});
+    messages_->push_back(
+        {{"role", "tool"},
+         {"tool_call_id", fields->RequiredString("call_id")},
+         {"content", output.is_object() ? Json(TextOf(output))
+                                        : ReadContent(rules_, output, fields->PathOf("output"))}});
+    fields->Ignore({"max_output_length", "name"});
   }
 
+  const FieldRules& rules_;
   Json* const messages_;
   Json turn_ = nullptr;  // of the assistant, that further items may belong to
 };
 
-Json ReadInput(Fields* fields, Json* echoed) {
-  Json messages = Json::array();
-  if (const auto instructions = fields->String("instructions")) {
-    messages.push_back({{"role", "system"}, {"content", *instructions}});
-    (*echoed)["instructions"] = *instructions;
-  }
+// The response that the request continues; null without one.
+std::shared_ptr<const StoredResponse> ReadPrevious(const Model& model, Fields* fields,
+                                                   Json* echoed) {
+  const auto id = fields->String("previous_response_id");
+  (*echoed)["previous_response_id"] = id ? Json(*id) : Json();
+  if (!id) return nullptr;
+  auto previous = model.responses == nullptr ? nullptr : model.responses->Get(*id);
+  if (previous == nullptr)
+    throw ApiError{400, "invalid_request_error",
+                   "Previous response with id '" + *id + "' not found.", "previous_response_id",
+                   "previous_response_not_found"};
+  return previous;
+}
+
+// Whether the prompt, of `messages`, continues the session of `previous`; and whether its own
+// session can be continued: the messages are the request's, in their order, after a system message
+// or nothing.
+void ReadContinuation(const StoredResponse* previous, const Json& messages,
+                      ResponsesRequest* request) {
+  const Json& own = request->messages;
+  const size_t system = messages.size() - own.size();
+  const bool same =
+      !request->begun && messages.size() >= own.size() && system <= 1 &&
+      (system == 0 || messages[0]["role"] == "system") &&
+      std::equal(own.begin(), own.end(), messages.begin() + static_cast<ptrdiff_t>(system));
+  if (!same) return;
+  request->keeps_session = request->store;
+  if (previous != nullptr && previous->kept)
+    request->prompt.continues = request->echoed["previous_response_id"];
+}
+
+Json ReadInput(Fields* fields, ResponsesRequest* request) {
   const Json* input = fields->Any("input");
   if (input == nullptr || !(input->is_string() || input->is_array()) || input->empty())
     throw InvalidField("input", "must be a string or a list of items");
   if (input->is_string()) {
-    messages.push_back({{"role", "user"}, {"content", *input}});
+    request->messages.push_back({{"role", "user"}, {"content", *input}});
   } else {
-    Items items(&messages);
+    Items items(fields->rules(), &request->messages);
     for (size_t i = 0; i < input->size(); ++i)
       items.Add((*input)[i], "input[" + std::to_string(i) + "]");
     items.End();
   }
+  if (request->store) request->input = *input;
+  Json messages = request->messages;
+  if (const auto instructions = fields->String("instructions")) {
+    messages.insert(messages.begin(), Json{{"role", "system"}, {"content", *instructions}});
+    request->echoed["instructions"] = *instructions;
+  }
   try {
-    CheckMessages(messages, "input");
+    request->begun = FinishMessages(&messages, "input");
   } catch (const dsv4::Error&) {
     // The error's place counts messages. The request's items are numbered differently.
     ApiError error = CurrentApiError();
@@ -124,20 +189,25 @@ Json ReadInput(Fields* fields, Json* echoed) {
   return messages;
 }
 
+// Functions. Tools of other types, which OpenAI's servers run or its models were trained on, are
+// left out.
 void ReadTools(Fields* fields, OutputForm* form, Json* echoed) {
   const Json* tools = fields->List("tools");
   (*echoed)["tools"] = tools == nullptr ? Json::array() : *tools;
   if (tools == nullptr) return;
   for (size_t i = 0; i < tools->size(); ++i) {
-    Fields tool((*tools)[i], "tools[" + std::to_string(i) + "]");
-    if (tool.String("type") != "function")
-      throw InvalidField(tool.PathOf("type"), "must be function");
-    Json function = Json::object();
-    for (const char* name : {"name", "description", "parameters", "strict"}) {
-      if (const Json* value = tool.Any(name)) function[name] = *value;
+    Fields tool = fields->Sub((*tools)[i], "tools[" + std::to_string(i) + "]");
+    const std::string type = tool.RequiredString("type");
+    if (type != "function") {
+      if (fields->rules().strict)
+        throw InvalidRequest(tool.PathOf("type"), tool.PathOf("type") + ": tools of the type \"" +
+                                                      PlainType(type) + "\" are not supported");
+      fields->rules().Say("tools of the type " + PlainType(type) + " are left out");
+      continue;
     }
-    tool.RefuseOthers();
-    form->tools.push_back({{"type", "function"}, {"function", std::move(function)}});
+    AddFunction(&tool, form);
+    tool.Ignore({"defer_loading"});
+    tool.LeaveOutOthers();
   }
 }
 
@@ -145,11 +215,11 @@ void ReadToolChoice(Fields* fields, OutputForm* form, Json* echoed) {
   const Json* choice = fields->Any("tool_choice");
   (*echoed)["tool_choice"] = choice == nullptr ? Json("auto") : *choice;
   if (choice == nullptr || ReadToolChoiceWord(*choice, &form->choice)) return;
-  Fields given(*choice, "tool_choice");
+  Fields given = fields->Sub(*choice, "tool_choice");
   if (given.String("type") != "function")
-    throw InvalidField("tool_choice.type", "must be function");
+    throw InvalidField("tool_choice.type", "must be function; others are not supported");
   form->choice.name = given.RequiredString("name");
-  given.RefuseOthers();
+  given.LeaveOutOthers();
 }
 
 void ReadText(Fields* fields, OutputForm* form, Json* echoed) {
@@ -157,49 +227,45 @@ void ReadText(Fields* fields, OutputForm* form, Json* echoed) {
   (*echoed)["text"] = {{"format", {{"type", "text"}}}};
   const Json* given = fields->Any("text");
   if (given == nullptr) return;
-  Fields text(*given, "text");
+  Fields text = fields->Sub(*given, "text");
   if (const Json* format = text.Any("format")) {
     (*echoed)["text"]["format"] = *format;
-    Fields members(*format, "text.format");
+    Fields members = text.Sub(*format, "format");
     ReadSchemaType(&members, form);
   }
-  if (text.String("verbosity").value_or("medium") != "medium")
-    throw InvalidField("text.verbosity", "other than medium is not supported");
-  text.RefuseOthers();
+  text.Ignore({"verbosity"});
+  text.LeaveOutOthers();
 }
 
 dsv4_thinking_mode ReadReasoning(const Model& model, Fields* fields, Json* echoed) {
   Thinking thinking;
   (*echoed)["reasoning"] = {{"effort", nullptr}, {"summary", nullptr}};
   if (const Json* given = fields->Any("reasoning")) {
-    Fields reasoning(*given, "reasoning");
+    Fields reasoning = fields->Sub(*given, "reasoning");
     if (const auto effort = reasoning.String("effort")) {
       thinking.Effort("reasoning.effort", *effort);
       (*echoed)["reasoning"]["effort"] = *effort;
     }
     // The reasoning itself is in the answer.
     reasoning.Ignore({"summary", "generate_summary"});
-    reasoning.RefuseOthers();
+    reasoning.LeaveOutOthers();
   }
   return thinking.Mode(model.thinking);
 }
 
-// What would need answers to be kept, or work that is not done here.
+// What would change the answer, or ask for another kind of it.
 void RefuseUnsupported(Fields* fields) {
-  for (const char* name : {"previous_response_id", "conversation", "prompt", "max_tool_calls"}) {
-    if (fields->Any(name) != nullptr)
-      throw InvalidField(name, "is not supported: answers are not kept");
-  }
-  if (fields->Bool("background").value_or(false))
-    throw InvalidField("background", "is not supported");
-  if (fields->String("truncation").value_or("disabled") != "disabled")
-    throw InvalidField("truncation", "must be disabled");
+  fields->RefuseUnless({{"background"}, {"conversation"}, {"prompt"}});
+  const std::string truncation = fields->String("truncation").value_or("disabled");
+  if (truncation != "disabled" && truncation != "auto")
+    throw InvalidField("truncation", "must be auto or disabled");
   if (const Json* given = fields->Any("stream_options")) {
-    Fields options(*given, "stream_options");
+    Fields options = fields->Sub(*given, "stream_options");
     options.Ignore({"include_obfuscation"});
-    options.RefuseOthers();
+    options.LeaveOutOthers();
   }
-  fields->Ignore({"client_metadata"});
+  // Too long input is an error either way; calls of built-in tools are none.
+  fields->Ignore({"client_metadata", "context_management", "max_tool_calls"});
 }
 
 // The log-probabilities, which have to be asked for by name.
@@ -208,10 +274,10 @@ void ReadLogProbs(Fields* fields, ResponsesRequest* request) {
     for (const Json& what : *include) {
       if (what == "message.output_text.logprobs")
         request->log_probs = true;
+      else if (!what.is_string())
+        throw InvalidField("include", "must be a list of strings");
       else if (what != "reasoning.encrypted_content")  // there is none: reasoning is plain
-        throw InvalidRequest("include",
-                             "include: only message.output_text.logprobs and "
-                             "reasoning.encrypted_content are accepted");
+        fields->rules().Say("include: " + PlainType(what) + " is left out");
     }
   }
   const auto top = fields->Integer("top_logprobs", 0, 20);
@@ -227,7 +293,7 @@ void ReadLogProbs(Fields* fields, ResponsesRequest* request) {
 }  // namespace
 
 ResponsesRequest ReadResponses(const Model& model, const Json& body) {
-  Fields fields(body);
+  Fields fields(model.rules, body);
   ResponsesRequest request;
   request.common = ReadCommon(model, &fields);
   RefuseUnsupported(&fields);
@@ -237,10 +303,15 @@ ResponsesRequest ReadResponses(const Model& model, const Json& body) {
   ReadLogProbs(&fields, &request);
   Json* echoed = &request.echoed;
   (*echoed)["instructions"] = nullptr;
-  Json messages = ReadInput(&fields, echoed);
+  request.store = fields.Bool("store").value_or(true) && model.responses != nullptr;
+  (*echoed)["store"] = request.store;
+  const auto previous = ReadPrevious(model, &fields, echoed);
+  if (previous != nullptr) request.messages = Json::parse(previous->messages);
+  Json messages = ReadInput(&fields, &request);
   prompt->chat.thinking = ReadReasoning(model, &fields, echoed);
   prompt->chat.encoder = model.encoder;
-  request.turn.thinks = prompt->chat.thinking != DSV4_THINKING_OFF;
+  // An answer that was begun has no reasoning.
+  request.turn.thinks = !request.begun && prompt->chat.thinking != DSV4_THINKING_OFF;
   const auto limit = fields.Integer("max_output_tokens", 1, std::numeric_limits<int32_t>::max());
   prompt->sampling.max_tokens = limit.value_or(0);
   (*echoed)["max_output_tokens"] = limit ? Json(*limit) : Json();
@@ -250,12 +321,13 @@ ResponsesRequest ReadResponses(const Model& model, const Json& body) {
   ReadText(&fields, &form, echoed);
   request.turn.one_call = !fields.Bool("parallel_tool_calls").value_or(true);
   (*echoed)["parallel_tool_calls"] = !request.turn.one_call;
-  (*echoed)["temperature"] = prompt->sampling.temperature;
+  (*echoed)["temperature"] = std::max(prompt->sampling.temperature, 0.0f);
   (*echoed)["top_p"] = prompt->sampling.top_p == 0 ? 1 : prompt->sampling.top_p;
   const Json* metadata = fields.Any("metadata");
   (*echoed)["metadata"] = metadata == nullptr ? Json::object() : *metadata;
   ApplyForm(model, form, prompt, &request.turn, &messages);
-  fields.RefuseOthers();
+  fields.LeaveOutOthers();
+  ReadContinuation(previous.get(), messages, &request);
   prompt->messages = TextOf(messages);
   return request;
 }

@@ -15,6 +15,14 @@ struct ResponsesRequest {
   bool log_probs = false;        // of the tokens of the text
   size_t top_log_probs = 0;      // and of the most likely ones at each
   Json echoed = Json::object();  // members that the answer repeats
+  bool store = false;            // the answer is kept
+  Json input = Json::array();    // its items
+  // Of the conversation, without instructions and before the answer. Its last one is the beginning
+  // of the answer if `begun`.
+  Json messages = Json::array();
+  bool begun = false;
+  // The session can be continued: its messages are these, after a system message or nothing.
+  bool keeps_session = false;
 };
 
 // Throws an ApiError that names the field.

@@ -2,12 +2,13 @@
 #include "examples/dsv4-server/scheduler.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <exception>
+#include <iterator>
 #include <utility>
 
 #include "examples/dsv4-server/api_error.h"
 #include "examples/dsv4-server/common_request.h"
+#include "examples/dsv4-server/log.h"
 
 namespace server {
 namespace {
@@ -30,6 +31,7 @@ Scheduler::Scheduler(const dsv4::Engine& engine, Metrics* metrics, const Schedul
       limits_(limits),
       most_sessions_(static_cast<size_t>(engine.info().max_sessions)),
       idle_(engine.metrics()),
+      kept_(most_sessions_ / 2),
       thread_([this] { Run(); }) {}
 
 Scheduler::~Scheduler() {
@@ -41,67 +43,153 @@ Scheduler::~Scheduler() {
   thread_.join();
 }
 
-Scheduler::Generations Scheduler::Open(const std::vector<Candidate>& candidates,
-                                       const std::function<bool()>& client_is_gone,
-                                       Purpose purpose) {
-  const Clock::time_point begin = Clock::now();
-  WaitForSessions(candidates.size(), client_is_gone);
-  size_t unopened = candidates.size();
-  Generations generations;
-  generations.reserve(candidates.size());
-  try {
-    Wake(client_is_gone);
-    for (const Candidate& candidate : candidates) {
-      auto* generation = new Generation(engine_, *candidate.prompt, candidate.seed, begin);
-      --unopened;
-      generations.emplace_back(generation,
-                               [this, purpose](Generation* left) { Leave(left, purpose); });
-      metrics_->CountPrompt(generation->stats());
-    }
-  } catch (...) {
+Scheduler::Place::~Place() {
+  {
+    const std::lock_guard lock(scheduler_->mutex_);
+    if (waits_)
+      scheduler_->waiting_.erase(entry_);
+    else
+      scheduler_->open_sessions_ -= sessions_;
+    scheduler_->work_.notify_all();
+  }
+  scheduler_->Grant();
+}
+
+std::unique_ptr<Scheduler::Place> Scheduler::Enter(size_t sessions, std::function<void()> on_turn) {
+  std::unique_ptr<Place> place(new Place(this, sessions, std::move(on_turn)));
+  {
     const std::lock_guard lock(mutex_);
-    open_sessions_ -= unopened;
-    left_.notify_all();
-    work_.notify_all();
-    throw;
+    place->entry_ = waiting_.insert(waiting_.end(), place.get());
+    try {
+      if (draining_) throw Stopping();
+      if (open_sessions_ + waiting_.size() > limits_.requests)
+        throw ApiError{429, "rate_limit_error",
+                       std::to_string(limits_.requests) + " requests are running or waiting", "",
+                       "too_many_requests"};
+    } catch (...) {
+      waiting_.pop_back();
+      place->waits_ = false;
+      place->sessions_ = 0;
+      // Its destructor takes the lock.
+      throw;
+    }
+  }
+  Grant();
+  return place;
+}
+
+void Scheduler::Grant() {
+  std::vector<std::function<void()>> turns;
+  {
+    const std::lock_guard lock(mutex_);
+    while (!waiting_.empty() &&
+           (cancelled_ || open_sessions_ + waiting_.front()->sessions_ <= most_sessions_)) {
+      Place* place = waiting_.front();
+      waiting_.pop_front();
+      place->waits_ = false;
+      open_sessions_ += place->sessions_;
+      turns.push_back(std::move(place->on_turn_));
+    }
+  }
+  for (const auto& turn : turns) turn();
+}
+
+Scheduler::Generations Scheduler::Open(Place* place, const std::vector<Candidate>& candidates,
+                                       const std::function<void()>& notify,
+                                       const std::function<bool()>& is_gone) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (cancelled_) throw Stopping();
+  }
+  metrics_->LeaveQueue(SecondsSince(place->begin_));
+  Wake(is_gone);
+  Generations generations;
+  for (const Candidate& candidate : candidates) {
+    AwaitKept(*candidate.prompt);
+    DropKept();
+    generations.push_back(std::make_shared<Generation>(engine_, *candidate.prompt, candidate.seed,
+                                                       place->begin_, notify, &kept_));
+    metrics_->CountPrompt(generations.back()->stats());
   }
   const std::lock_guard lock(mutex_);
+  place->sessions_ -= generations.size();
   for (const auto& generation : generations) {
-    if (cancelled_) generation->session().Stop();
-    running_.push_back({generation.get(), false, false, false, Clock::now()});
+    if (cancelled_) generation->Stop();
+    running_.push_back({generation});
   }
   work_.notify_all();
   return generations;
 }
 
-void Scheduler::WaitForSessions(size_t count, const std::function<bool()>& client_is_gone) {
-  using namespace std::chrono_literals;
+void Scheduler::AwaitKept(const Prompt& prompt) {
+  if (prompt.continues.empty()) return;
   std::unique_lock lock(mutex_);
-  if (draining_) throw Stopping();
-  if (open_sessions_ + waiting_.size() >= limits_.requests)
-    throw ApiError{429, "rate_limit_error",
-                   std::to_string(limits_.requests) + " requests are running or waiting", "",
-                   "too_many_requests"};
-  const auto ticket = waiting_.insert(waiting_.end(), next_ticket_++);
-  const auto my_turn = [&] {
-    return waiting_.begin() == ticket && open_sessions_ + count <= most_sessions_;
-  };
-  bool gone = false;
-  while (!gone && !cancelled_ && !left_.wait_for(lock, 50ms, my_turn)) gone = client_is_gone();
-  waiting_.erase(ticket);
-  left_.notify_all();
-  if (gone) throw ClientGone();
-  if (cancelled_) throw Stopping();
-  open_sessions_ += count;
+  closed_.wait_for(lock, std::chrono::milliseconds(200), [&] {
+    return std::none_of(running_.begin(), running_.end(), [&](const Running& running) {
+      return running.generation->keep_as() == prompt.continues;
+    });
+  });
 }
 
-void Scheduler::Wake(const std::function<bool()>& client_is_gone) {
+void Scheduler::DropKept() {
+  const auto too_many = [&] {
+    const std::lock_guard lock(mutex_);
+    return open_sessions_ + kept_.size() > most_sessions_;
+  };
+  while (too_many() && kept_.TakeOldest()) {
+  }
+}
+
+void Scheduler::Abandon(std::unique_ptr<Place> place) {
+  metrics_->CountEnd("abort", SecondsSince(place->begin_), {});
+}
+
+void Scheduler::Probe(double seconds) {
+  const std::lock_guard lock(mutex_);
+  if (!running_.empty() || SecondsSince(last_token_) < seconds) return;
+  probe_wanted_ = true;
+  work_.notify_all();
+}
+
+void Scheduler::RunProbe() {
+  std::string failure;
+  bool lost = false;
+  try {
+    dsv4::SessionOptions options;
+    options.sampling.max_tokens = 1;
+    dsv4::Session session(engine_, options);
+    const int32_t token = engine_.info().bos_token;
+    session.Sync({&token, 1});
+    session.Step();
+  } catch (const dsv4::Error& error) {
+    failure = error.what();
+    lost = error.code() == DSV4_ERR_DEVICE_LOST;
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  const std::lock_guard lock(mutex_);
+  probe_failure_ = failure;
+  probe_lost_ = lost;
+  if (failure.empty()) last_token_ = Clock::now();
+}
+
+std::string Scheduler::probe_failure() const {
+  const std::lock_guard lock(mutex_);
+  return probe_failure_;
+}
+
+bool Scheduler::probe_lost_device() const {
+  const std::lock_guard lock(mutex_);
+  return probe_lost_;
+}
+
+void Scheduler::Wake(const std::function<bool()>& is_gone) {
   const std::lock_guard memory(memory_mutex_);
   if (!suspended()) return;
   bool gone = false;
   try {
     engine_.Resume([&](const dsv4::ProgressReport&) {
-      gone = client_is_gone();
+      gone = is_gone();
       const std::lock_guard lock(mutex_);
       return !gone && !cancelled_;
     });
@@ -109,7 +197,7 @@ void Scheduler::Wake(const std::function<bool()>& client_is_gone) {
     if (gone) throw ClientGone();
     throw;
   }
-  std::fprintf(stderr, "dsv4-server: the model is in memory again\n");
+  Log("the model is in memory again");
 }
 
 void Scheduler::Suspend() {
@@ -119,31 +207,16 @@ void Scheduler::Suspend() {
     if (open_sessions_ > 0 || !waiting_.empty()) return;
   }
   // Requests that come now wait in Wake.
+  while (kept_.TakeOldest()) {
+  }
   try {
     engine_.Suspend();
-    std::fprintf(stderr, "dsv4-server: idle: the model's memory is given back\n");
+    Log("idle: the model's memory is given back");
   } catch (const dsv4::Error& error) {
-    std::fprintf(stderr, "dsv4-server: the model cannot be suspended: %s\n", error.what());
+    Log(std::string("the model cannot be suspended: ") + error.what());
     const std::lock_guard lock(mutex_);
     last_request_ = Clock::now();  // until the next try
   }
-}
-
-void Scheduler::Leave(Generation* generation, Purpose purpose) {
-  generation->session().Stop();
-  {
-    std::unique_lock lock(mutex_);
-    const auto is_it = [&](const Running& running) { return running.generation == generation; };
-    for (Running& running : running_) running.abandoned |= is_it(running);
-    work_.notify_all();
-    left_.wait(lock, [&] { return std::none_of(running_.begin(), running_.end(), is_it); });
-  }
-  delete generation;
-  const std::lock_guard lock(mutex_);
-  --open_sessions_;
-  if (purpose == Purpose::kRequest) last_request_ = Clock::now();
-  left_.notify_all();
-  work_.notify_all();
 }
 
 void Scheduler::Drain() {
@@ -152,14 +225,22 @@ void Scheduler::Drain() {
 }
 
 void Scheduler::CancelAll() {
-  const std::lock_guard lock(mutex_);
-  cancelled_ = true;
-  for (const Running& running : running_) running.generation->session().Stop();
+  {
+    const std::lock_guard lock(mutex_);
+    cancelled_ = true;
+    for (const Running& running : running_) running.generation->Stop();
+  }
+  Grant();
 }
 
 bool Scheduler::idle() const {
   const std::lock_guard lock(mutex_);
   return open_sessions_ == 0 && waiting_.empty();
+}
+
+bool Scheduler::full() const {
+  const std::lock_guard lock(mutex_);
+  return open_sessions_ + waiting_.size() >= limits_.requests;
 }
 
 Load Scheduler::load() const {
@@ -178,15 +259,15 @@ Load Scheduler::load() const {
   return {open_sessions_, waiting_.size(), cache_share, metrics};
 }
 
-double Scheduler::seconds_since_token() const {
+double Scheduler::seconds_in_step() const {
   const std::lock_guard lock(mutex_);
-  return SecondsSince(last_token_);
+  return stepping_ ? SecondsSince(step_begin_) : 0;
 }
 
 void Scheduler::Run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    const auto wanted = [&] { return ending_ || !running_.empty(); };
+    const auto wanted = [&] { return ending_ || probe_wanted_ || !running_.empty(); };
     while (!wanted()) {
       const Clock::time_point end = last_request_ + limits_.suspend_after;
       if (limits_.suspend_after.count() == 0 || open_sessions_ > 0 || suspended()) {
@@ -199,33 +280,69 @@ void Scheduler::Run() {
         lock.lock();
       }
     }
-    if (running_.empty()) return;
-    std::vector<Running*> batch, leaving;
+    if (running_.empty() && ending_) return;
+    stepping_ = true;
+    step_begin_ = Clock::now();
+    if (std::exchange(probe_wanted_, false) && running_.empty() && !suspended()) {
+      lock.unlock();
+      RunProbe();
+      lock.lock();
+    }
+    std::vector<Running*> batch, ended;
     for (Running& running : running_) {
-      if (running.abandoned)
-        leaving.push_back(&running);
+      if (running.generation->stopped() && !cancelled_)
+        ended.push_back(&running);
       else if (!running.parked)
         batch.push_back(&running);
     }
-    for (const Running* running : leaving) {
+    for (const Running* running : ended) {
       metrics_->CountEnd("abort", SecondsSince(running->generation->begin),
                          running->generation->session().stats());
     }
-    if (batch.empty() && leaving.empty()) {
-      MakeRoom();
-      continue;
-    }
     if (!batch.empty()) {
       lock.unlock();
-      const std::vector<Running*> ended = Step(batch);
+      const std::vector<Running*> stepped = Step(batch);
       lock.lock();
-      leaving.insert(leaving.end(), ended.begin(), ended.end());
+      ended.insert(ended.end(), stepped.begin(), stepped.end());
+    } else if (ended.empty() && !running_.empty() && kept_.size() == 0) {
+      ended.push_back(MakeRoom());
     }
-    for (const Running* running : leaving) Remove(running);
-    if (leaving.empty()) continue;
-    for (Running& running : running_) running.parked = false;
-    left_.notify_all();
+    const auto is_parked = [](const Running& running) { return running.parked; };
+    if (kept_.size() > 0 && std::any_of(running_.begin(), running_.end(), is_parked)) {
+      // Their part of the cache is for those that compute.
+      lock.unlock();
+      while (kept_.TakeOldest()) {
+      }
+      lock.lock();
+      for (Running& running : running_) running.parked = false;
+    }
+    stepping_ = false;
+    if (ended.empty()) continue;
+    lock.unlock();
+    Close(ended);
+    lock.lock();
   }
+}
+
+void Scheduler::Close(const std::vector<Running*>& ended) {
+  // Only this thread removes entries. What a generation holds goes without the lock.
+  std::list<Running> closed;
+  for (const Running* running : ended) running->generation->Close(&kept_);
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto entry = running_.begin(); entry != running_.end();) {
+      const auto next = std::next(entry);
+      if (std::find(ended.begin(), ended.end(), &*entry) != ended.end())
+        closed.splice(closed.end(), running_, entry);
+      entry = next;
+    }
+    open_sessions_ -= closed.size();
+    last_request_ = Clock::now();
+    for (Running& running : running_) running.parked = false;
+    closed_.notify_all();
+  }
+  DropKept();
+  Grant();
 }
 
 std::vector<Scheduler::Running*> Scheduler::Step(const std::vector<Running*>& batch) {
@@ -237,13 +354,13 @@ std::vector<Scheduler::Running*> Scheduler::Step(const std::vector<Running*>& ba
   std::vector<dsv4_error*> errors(batch.size());
   for (size_t i = 0; i < batch.size(); ++i) {
     sessions.push_back(batch[i]->generation->session().get());
-    users.push_back(batch[i]->generation);
+    users.push_back(batch[i]->generation.get());
     result_list.push_back(&results[i]);
   }
   dsv4_error* error = nullptr;
-  const dsv4_status status = dsv4_engine_step_events(
-      engine_.get(), sessions.data(), batch.size(), &Generation::AddEvent, users.data(),
-      result_list.data(), statuses.data(), errors.data(), &error);
+  const dsv4_status status =
+      dsv4_engine_step(engine_.get(), sessions.data(), batch.size(), &Generation::AddEvent,
+                       users.data(), result_list.data(), statuses.data(), errors.data(), &error);
   if (status != DSV4_OK) {
     const std::exception_ptr failure = FailureOf(status, error);
     for (Running* running : batch) running->generation->Fail(failure);
@@ -268,7 +385,7 @@ std::vector<Scheduler::Running*> Scheduler::Step(const std::vector<Running*>& ba
 }
 
 bool Scheduler::Deliver(Running* running, const dsv4_step_result& result) {
-  Generation* generation = running->generation;
+  Generation* generation = running->generation.get();
   if (result.token >= 0) {
     metrics_->CountToken();
     if (running->started)
@@ -279,6 +396,7 @@ bool Scheduler::Deliver(Running* running, const dsv4_step_result& result) {
     running->last_token = Clock::now();
     const std::lock_guard lock(mutex_);
     last_token_ = running->last_token;
+    probe_failure_.clear();
   }
   try {
     if (result.finish != DSV4_FINISH_NONE)
@@ -291,17 +409,11 @@ bool Scheduler::Deliver(Running* running, const dsv4_step_result& result) {
   }
 }
 
-void Scheduler::Remove(const Running* running) {
-  running_.remove_if([&](const Running& other) { return &other == running; });
-}
-
-void Scheduler::MakeRoom() {
+Scheduler::Running* Scheduler::MakeRoom() {
   Running& last = running_.back();
   last.generation->Fail(std::make_exception_ptr(dsv4::Error(
       DSV4_ERR_OUT_OF_BLOCKS, "the cache has no room for another token of this request")));
-  running_.pop_back();
-  for (Running& running : running_) running.parked = false;
-  left_.notify_all();
+  return &last;
 }
 
 }  // namespace server

@@ -12,7 +12,9 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "examples/dsv4-server/answer.h"
@@ -20,6 +22,9 @@
 #include "examples/dsv4-server/metrics.h"
 
 namespace server {
+
+// Thrown to end a request whose client has disconnected.
+struct ClientGone {};
 
 struct SchedulerLimits {
   size_t requests = 0;  // the most that run and wait
@@ -29,22 +34,52 @@ struct SchedulerLimits {
 
 class Scheduler {
  public:
+  // A request's place in the queue for sessions. Destroying it leaves the queue, or gives back the
+  // sessions that were not opened. The scheduler must outlive it.
+  class Place {
+   public:
+    ~Place();
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+
+   private:
+    friend class Scheduler;
+    Place(Scheduler* scheduler, size_t sessions, std::function<void()> on_turn)
+        : scheduler_(scheduler), sessions_(sessions), on_turn_(std::move(on_turn)) {}
+
+    Scheduler* const scheduler_;
+    size_t sessions_;  // that are wanted, or are granted and not open
+    std::function<void()> on_turn_;
+    const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+    bool waits_ = true;
+    std::list<Place*>::iterator entry_;
+  };
+
   // Engine and metrics must outlive this.
   Scheduler(const dsv4::Engine& engine, Metrics* metrics, const SchedulerLimits& limits);
-  // No generation may be left.
+  // No place and no generation may be left.
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Waits for a session for each candidate, resumes the engine if it is suspended, opens the
-  // sessions and starts to step them. A session is stopped and closed with the last copy of its
-  // pointer. A probe does not delay suspension. Throws an ApiError with status 429 if too many
-  // requests wait and 503 if the server is stopping, ClientGone, and the library's errors.
+  // Enters the queue for so many sessions. `on_turn` is called once, by any thread and perhaps by
+  // this call, when Open can be called; it must not block. Throws an ApiError with status 429 if
+  // too many requests wait and 503 if the server is stopping.
+  std::unique_ptr<Place> Enter(size_t sessions, std::function<void()> on_turn);
+
+  // After the turn of `place`: resumes the engine if it is suspended, opens a session for each
+  // candidate, and starts to step them. `notify`: see Generation. `is_gone`: asked while the engine
+  // is resumed. Throws ClientGone, an ApiError and the library's errors.
   using Generations = std::vector<std::shared_ptr<Generation>>;
-  enum class Purpose { kRequest, kProbe };
-  Generations Open(const std::vector<Candidate>& candidates,
-                   const std::function<bool()>& client_is_gone,
-                   Purpose purpose = Purpose::kRequest);
+  Generations Open(Place* place, const std::vector<Candidate>& candidates,
+                   const std::function<void()>& notify, const std::function<bool()>& is_gone);
+
+  // The client of a request without sessions has gone: leaves, and counts it.
+  void Abandon(std::unique_ptr<Place> place);
+
+  // Steps the engine once for a token of its own, if no request runs and none has computed a token
+  // within this many seconds. Does not wait for it, and does not delay suspension.
+  void Probe(double seconds);
 
   // Accepts no further request.
   void Drain();
@@ -52,36 +87,48 @@ class Scheduler {
   void CancelAll();
   // Whether no request runs or waits.
   bool idle() const;
+  // Whether a further request would be refused.
+  bool full() const;
 
   Load load() const;
   bool suspended() const { return engine_.metrics().suspended != 0; }
-  // Seconds since a token was computed; a large number if none was.
-  double seconds_since_token() const;
+  // How long the running step has taken; 0 without one.
+  double seconds_in_step() const;
+  // The message of the last probe if it failed; "" otherwise. Requests that compute tokens clear
+  // it.
+  std::string probe_failure() const;
+  bool probe_lost_device() const;
 
  private:
   struct Running {
-    Generation* generation;
-    bool parked;     // the cache was full: continues when another request has ended
-    bool abandoned;  // its request has gone
-    bool started;    // has a token
-    std::chrono::steady_clock::time_point last_token;
+    std::shared_ptr<Generation> generation;
+    bool parked = false;   // the cache was full: continues when another request has ended
+    bool started = false;  // has a token
+    std::chrono::steady_clock::time_point last_token = {};
   };
 
-  void WaitForSessions(size_t count, const std::function<bool()>& client_is_gone);
-  void Leave(Generation* generation, Purpose purpose);
+  // Waits, a little, for the session that the prompt continues: its last token comes before it is
+  // kept.
+  void AwaitKept(const Prompt& prompt);
+  // Closes kept sessions whose places are wanted.
+  void DropKept();
+  // Calls on_turn of the places whose turn it is. REQUIRES: the lock is not held.
+  void Grant();
   // Resumes a suspended engine. Throws ClientGone and what Engine::Resume throws.
-  void Wake(const std::function<bool()>& client_is_gone);
+  void Wake(const std::function<bool()>& is_gone);
   // Suspends the engine unless a session is open. A failure loses nothing.
   void Suspend();
   void Run();
+  void RunProbe();
   // For the thread: steps `batch`, entries of running_ that no other thread uses meanwhile. Returns
   // the entries that have ended.
   std::vector<Running*> Step(const std::vector<Running*>& batch);
   bool Deliver(Running* running, const dsv4_step_result& result);
-  // Removes `running` from running_. REQUIRES: the lock is held.
-  void Remove(const Running* running);
-  // If the cache has no room for a token of any session, ends the newest one.
-  void MakeRoom();
+  // Closes the sessions of `ended` and removes them from running_.
+  void Close(const std::vector<Running*>& ended);
+  // The cache has no room for a token of any session: ends the newest one. REQUIRES: the lock is
+  // held.
+  Running* MakeRoom();
 
   const dsv4::Engine& engine_;
   Metrics* const metrics_;
@@ -89,16 +136,21 @@ class Scheduler {
   const size_t most_sessions_;
   const dsv4::EngineMetrics idle_;  // without sessions; the engine itself uses some of the cache
 
+  KeptSessions kept_;  // beside the open sessions
+
   std::mutex memory_mutex_;  // held while suspending or resuming; taken before mutex_
   mutable std::mutex mutex_;
-  std::condition_variable work_;  // for the thread
-  std::condition_variable left_;  // a request has ended
+  std::condition_variable work_;    // for the thread
+  std::condition_variable closed_;  // sessions have been closed or kept
   std::list<Running> running_;
-  std::list<int> waiting_;  // tickets, in order
-  int next_ticket_ = 0;
-  size_t open_sessions_ = 0;
+  std::list<Place*> waiting_;  // in order
+  size_t open_sessions_ = 0;   // or granted
   std::chrono::steady_clock::time_point last_request_ = std::chrono::steady_clock::now();
   bool draining_ = false, cancelled_ = false, ending_ = false;
+  bool probe_wanted_ = false, probe_lost_ = false;
+  std::string probe_failure_;
+  bool stepping_ = false;
+  std::chrono::steady_clock::time_point step_begin_;
   std::chrono::steady_clock::time_point last_token_ =
       std::chrono::steady_clock::now() - std::chrono::hours(1);
   std::thread thread_;

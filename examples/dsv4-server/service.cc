@@ -1,224 +1,268 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/dsv4-server/service.h"
 
-#include <chrono>
-#include <memory>
+#include <algorithm>
 #include <utility>
 
 #include "examples/dsv4-server/api_error.h"
 #include "examples/dsv4-server/chat.h"
 #include "examples/dsv4-server/completions.h"
 #include "examples/dsv4-server/error_json.h"
-#include "examples/dsv4-server/exchange.h"
 #include "examples/dsv4-server/messages.h"
+#include "examples/dsv4-server/model_info.h"
 #include "examples/dsv4-server/page.h"
+#include "examples/dsv4-server/response_store.h"
 #include "examples/dsv4-server/responses.h"
 #include "examples/dsv4-server/tokenize.h"
 
 namespace server {
 namespace {
 
-constexpr size_t kMostBodyBytes = 10 << 20;
-constexpr double kHealthySeconds = 10;
+// After so long without a token, a question for the server's health lets it compute one.
+constexpr double kProbeSeconds = 10;
+// A step that takes longer is not expected to end.
+constexpr double kLongestStepSeconds = 300;
 constexpr char kJsonType[] = "application/json";
 constexpr char kMessages[] = "/v1/messages";
-constexpr int kClientGoneStatus = 499;  // nginx's code; the client is gone and cannot read it
-
-using Response = httplib::Response;
-
-void SetJson(httplib::Response* response, const Json& json) {
-  response->set_content(TextOf(json), kJsonType);
-}
+constexpr char kOneResponse[] = "/v1/responses/", kInputItems[] = "/input_items";
 
 // In the form of the API that `path` is an endpoint of.
-void SetError(const std::string& path, httplib::Response* response, const ApiError& error) {
-  response->status = error.status;
-  SetJson(response, path.starts_with(kMessages) ? AnthropicJsonOf(error) : JsonOf(error));
+HttpResponse ErrorOf(const std::string& path, const ApiError& error) {
+  HttpResponse response{.status = error.status};
+  response.body = TextOf(path.starts_with(kMessages) ? AnthropicJsonOf(error) : JsonOf(error));
+  if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  if (error.status == 429 || error.status == 503) response.headers.emplace_back("Retry-After", "1");
+  return response;
 }
 
-ApiError TooLong() {
-  return {413, "invalid_request_error",
-          "the body is longer than " + std::to_string(kMostBodyBytes) + " bytes"};
+HttpResponse JsonResponse(const Json& json) { return {.body = TextOf(json)}; }
+
+// What continues the endpoint's path.
+std::string_view LastPart(std::string_view path, std::string_view endpoint) {
+  return path.substr(endpoint.size());
 }
 
-// In a time that does not tell how much of `given` is right.
-bool SameKey(const std::string& given, const std::string& key) {
-  unsigned different = given.size() != key.size();
-  for (size_t i = 0; i < given.size(); ++i)
-    different |= static_cast<unsigned>(given[i] ^ key[i % key.size()]);
-  return different == 0;
+bool HasBody(const HttpRequest& head) {
+  const std::string_view length = head.Header("content-length");
+  return head.HasHeader("transfer-encoding") ||
+         length.find_first_not_of('0') != std::string_view::npos;
 }
 
-void Respond(Host* host, const Exchange::Read& read, Response* response) {
-  auto exchange = std::make_shared<Exchange>(host, read, HttpServer::ClientIsGone);
-  if (!exchange->stream()) return SetJson(response, exchange->Whole());
-  // What fails before the first token has a status of its own.
-  bool ended = false;
-  std::string text = exchange->Next(&ended);
-  response->set_header("Cache-Control", "no-store");
-  response->set_chunked_content_provider(
-      "text/event-stream", [exchange, text, ended](size_t, httplib::DataSink& sink) mutable {
-        try {
-          if (text.empty() && !ended) text = exchange->Next(&ended);
-          // An empty chunk would be the last one.
-          if (!text.empty() && !sink.write(text.data(), text.size())) return false;
-          text.clear();
-          if (ended) sink.done();
-          return true;
-        } catch (...) {
-          return false;  // the client has gone, or there is no memory to tell it anything
-        }
-      });
-}
-
-// Runs `answer`; what it throws is the response.
-template <class Function>
-void Guard(const std::string& path, httplib::Response* response, Function&& answer) {
-  try {
-    answer();
-  } catch (const ClientGone&) {
-    response->status = kClientGoneStatus;
-    HttpServer::CloseAfterwards();
-  } catch (...) {
-    SetError(path, response, CurrentApiError());
-  }
+bool IsJson(std::string_view type) {
+  const std::string lower = LowerCase(type);
+  return lower.starts_with(kJsonType) &&
+         (lower.size() == sizeof kJsonType - 1 ||
+          std::string_view("; \t").find(lower[sizeof kJsonType - 1]) != std::string_view::npos);
 }
 
 }  // namespace
 
-Service::Service(Host* host, Metrics* metrics, std::string api_key)
-    : host_(host), metrics_(metrics), api_key_(std::move(api_key)) {
+Service::Service(Host* host, Metrics* metrics, const Threads& threads, TrustOptions trust)
+    : host_(host), metrics_(metrics), threads_(threads), trust_(std::move(trust)) {
   const std::shared_ptr<Opened> opened = host->Current();
   name_ = opened->model.name;
-  models_ = {{"object", "list"},
-             {"data", Json::array({{{"id", name_},
-                                    {"object", "model"},
-                                    {"created", opened->model.opened},
-                                    {"owned_by", "dsv4"},
-                                    {"max_model_len", opened->engine.info().context_tokens}}})}};
-}
-
-bool Service::Admits(const httplib::Request& request, Response* response) const {
-  if (draining_) {
-    SetError(request.path, response, Stopping());
-  } else if (!api_key_.empty() && request.path != "/health" && request.path != "/" &&
-             !SameKey(request.get_header_value("Authorization"), "Bearer " + api_key_) &&
-             !SameKey(request.get_header_value("x-api-key"), api_key_)) {
-    response->set_header("WWW-Authenticate", "Bearer");
-    SetError(
-        request.path, response,
-        {401, "invalid_request_error",
-         "the header Authorization: Bearer KEY, or x-api-key: KEY, is missing or has another key",
-         "", "invalid_api_key"});
-  } else if (request.has_header("Content-Encoding")) {
-    // A short body may unpack to a long one.
-    SetError(request.path, response,
-             {415, "invalid_request_error", "Content-Encoding is not supported"});
-  } else {
-    return true;
+  models_ = ListModels(opened->model);
+  constexpr bool kOpen = true;
+  for (const PageFile& file : PageFiles()) {
+    Get(
+        file.path,
+        [file](const HttpRequest&) {
+          return HttpResponse{.type = file.type,
+                              .body = std::string(file.text),
+                              .headers = {{"Content-Security-Policy", kPagePolicy},
+                                          {"X-Content-Type-Options", "nosniff"},
+                                          {"Cache-Control", "no-cache"}}};
+        },
+        kOpen);
   }
-  HttpServer::CloseAfterwards();
-  return false;
+  Get(
+      "/health", [this](const HttpRequest&) { return Health(); }, kOpen);
+  Get(
+      "/health/live", [this](const HttpRequest&) { return Live(); }, kOpen);
+  Get(
+      "/health/ready", [this](const HttpRequest&) { return Ready(); }, kOpen);
+  Get("/v1/models", [this](const HttpRequest&) { return JsonResponse(models_); });
+  Get("/v1/models/", [this](const HttpRequest& request) {
+    return JsonResponse(DescribeModel(Current()->model, LastPart(request.path, "/v1/models/")));
+  });
+  Get("/tokenizer_info",
+      [this](const HttpRequest&) { return JsonResponse(TokenizerInfo(Current()->model)); });
+  Get("/v1/responses/", [this](const HttpRequest& request) {
+    std::string id(LastPart(request.path, kOneResponse));
+    ResponseStore* const store = Current()->model.responses;
+    if (!id.ends_with(kInputItems)) return HttpResponse{.body = RetrieveResponse(store, id)};
+    id.resize(id.size() - (sizeof kInputItems - 1));
+    return HttpResponse{.body = ListInputItems(store, id)};
+  });
+  endpoints_.push_back(
+      {"DELETE", kOneResponse, [this](HttpRequest request, std::shared_ptr<HttpReply> reply) {
+         try {
+           const std::string id(LastPart(request.path, kOneResponse));
+           reply->Send(JsonResponse(DeleteResponse(Current()->model.responses, id)));
+         } catch (...) {
+           reply->Send(ErrorOf(request.path, CurrentApiError()));
+         }
+       }});
+  Get("/metrics", [this](const HttpRequest&) {
+    const std::shared_ptr<Opened> current = host_->Current();
+    return HttpResponse{
+        .type = "text/plain; version=0.0.4",
+        .body = metrics_->Text(name_, current ? current->scheduler.load() : Load())};
+  });
+  PostAnswer<ChatAnswer>("/v1/chat/completions", ReadChat);
+  PostAnswer<CompletionAnswer>("/v1/completions", ReadCompletion);
+  PostAnswer<ResponsesAnswer>("/v1/responses", ReadResponses);
+  PostAnswer<MessagesAnswer>(kMessages, ReadMessagesApi);
+  PostText("/v1/messages/count_tokens",
+           [](const Model& model, const Json& body) { return TextOf(CountTokens(model, body)); });
+  PostText("/tokenize", Tokenize);
+  PostText("/detokenize",
+           [](const Model& model, const Json& body) { return TextOf(Detokenize(model, body)); });
 }
 
-void Service::Post(HttpServer* server, const std::string& path,
-                   std::function<void(const Json& body, Response* response)> answer) {
-  server->Post(path,
-               [answer = std::move(answer)](const httplib::Request& request, Response& response) {
-                 Guard(request.path, &response, [&] {
-                   // Other types may be sent by pages of any site that a browser shows.
-                   if (!request.get_header_value("Content-Type").starts_with(kJsonType))
-                     throw ApiError{415, "invalid_request_error",
-                                    "the body's Content-Type must be application/json"};
-                   if (request.body.size() > kMostBodyBytes) throw TooLong();
-                   answer(ParseObject(request.body), &response);
-                 });
-               });
-}
-
-void Service::Route(HttpServer* server) {
-  server->set_payload_max_length(kMostBodyBytes);
-  server->set_pre_routing_handler([this](const httplib::Request& request, Response& response) {
-    return Admits(request, &response) ? httplib::Server::HandlerResponse::Unhandled
-                                      : httplib::Server::HandlerResponse::Handled;
-  });
-  // For what no endpoint has answered.
-  server->set_error_handler(
-      httplib::Server::Handler([](const httplib::Request& request, Response& response) {
-        if (!response.body.empty() || response.status == kClientGoneStatus) return;
-        if (response.status == 413) return SetError(request.path, &response, TooLong());
-        const std::string message = response.status == 404
-                                        ? request.method + " " + request.path + " is no endpoint"
-                                        : "the request is malformed";
-        SetError(request.path, &response, {response.status, "invalid_request_error", message});
-      }));
-  server->Get("/", [](const httplib::Request&, Response& response) {
-    response.set_header("Content-Security-Policy", kPagePolicy);
-    response.set_content(kPage, "text/html; charset=utf-8");
-  });
-  server->Get("/health", [this](const httplib::Request& request, Response& response) {
-    Guard(request.path, &response, [&] { Health(&response); });
-  });
-  server->Get("/v1/models",
-              [this](const httplib::Request&, Response& response) { SetJson(&response, models_); });
-  server->Get("/metrics", [this](const httplib::Request&, Response& response) {
-    const std::shared_ptr<Opened> opened = host_->Current();
-    response.set_content(metrics_->Text(name_, opened ? opened->scheduler.load() : Load()),
-                         "text/plain; version=0.0.4");
-  });
-  PostAnswer<ChatAnswer>(server, "/v1/chat/completions", ReadChat);
-  PostAnswer<CompletionAnswer>(server, "/v1/completions", ReadCompletion);
-  PostAnswer<ResponsesAnswer>(server, "/v1/responses", ReadResponses);
-  PostAnswer<MessagesAnswer>(server, kMessages, ReadMessagesApi);
-  PostText(server, "/v1/messages/count_tokens", CountTokens);
-  PostText(server, "/tokenize", Tokenize);
-  PostText(server, "/detokenize", Detokenize);
+void Service::Get(const std::string& path, std::function<HttpResponse(const HttpRequest&)> answer,
+                  bool open) {
+  endpoints_.push_back({"GET", path,
+                        [answer = std::move(answer), path](
+                            const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+                          try {
+                            reply->Send(answer(request));
+                          } catch (...) {
+                            reply->Send(ErrorOf(path, CurrentApiError()));
+                          }
+                        },
+                        open});
 }
 
 template <class AnswerType, class Request>
-void Service::PostAnswer(HttpServer* server, const std::string& path,
-                         Request (*read)(const Model&, const Json&)) {
-  Post(server, path, [this, read](const Json& body, Response* response) {
-    Respond(
-        host_,
-        [body, read](const Model& model, Identity* identity) {
-          return std::make_unique<AnswerType>(model, read(model, body), identity);
-        },
-        response);
-  });
+void Service::PostAnswer(const std::string& path, Request (*read)(const Model&, const Json&)) {
+  endpoints_.push_back(
+      {"POST", path, [this, path, read](HttpRequest request, std::shared_ptr<HttpReply> reply) {
+         // Kept as text, which is small, in case it must be read again.
+         const auto body = std::make_shared<const std::string>(std::move(request.body));
+         Exchange::Start(
+             host_, threads_, path,
+             [body, read](const Model& model, Identity* identity) {
+               return std::make_unique<AnswerType>(model, read(model, ParseObject(*body)),
+                                                   identity);
+             },
+             ErrorOf, std::move(reply));
+       }});
 }
 
-void Service::PostText(HttpServer* server, const std::string& path,
-                       Json (*answer)(const Model&, const Json&)) {
-  Post(server, path, [this, answer](const Json& body, Response* response) {
-    SetJson(response, answer(host_->Get(HttpServer::ClientIsGone)->model, body));
-  });
+void Service::PostText(const std::string& path, TextAnswer answer) {
+  endpoints_.push_back(
+      {"POST", path, [this, answer](HttpRequest request, std::shared_ptr<HttpReply> reply) {
+         auto shared = std::make_shared<const HttpRequest>(std::move(request));
+         threads_.texts->Post([this, shared = std::move(shared), reply = std::move(reply), answer] {
+           AnswerText(shared, reply, answer);
+         });
+       }});
 }
 
-void Service::Health(Response* response) const {
-  const std::shared_ptr<Opened> opened = host_->Current();
-  if (!opened) throw DeviceLost("the device is lost");
-  if (opened->scheduler.suspended()) return SetJson(response, {{"status", "suspended"}});
-  if (opened->scheduler.seconds_since_token() > kHealthySeconds) {
-    Prompt prompt;
-    prompt.tokens = {opened->engine.info().bos_token};
-    prompt.sampling.max_tokens = 1;
-    const auto begin = std::chrono::steady_clock::now();
-    const auto too_late = [&] {
-      return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() >
-             kHealthySeconds;
+void Service::AnswerText(const std::shared_ptr<const HttpRequest>& request,
+                         const std::shared_ptr<HttpReply>& reply, const TextAnswer& answer) const {
+  try {
+    const auto again = [this, request, reply, answer] {
+      threads_.texts->Post([this, request, reply, answer] { AnswerText(request, reply, answer); });
     };
-    try {
-      opened->scheduler.Open({{&prompt, 0}}, too_late, Scheduler::Purpose::kProbe)[0]->Next(
-          too_late);
-    } catch (const ClientGone&) {
-      throw ApiError{503, "server_error", "no token was computed for 10 seconds"};
-    } catch (const dsv4::Error& error) {
-      if (error.code() == DSV4_ERR_DEVICE_LOST) host_->Lost(opened, error.what());
-      throw;
-    }
+    if (const std::shared_ptr<Opened> opened = host_->Get(again))
+      reply->Send({.body = answer(opened->model, ParseObject(request->body))});
+  } catch (...) {
+    reply->Send(ErrorOf(request->path, CurrentApiError()));
   }
-  SetJson(response, {{"status", "ok"}});
+}
+
+std::shared_ptr<Opened> Service::Current() const {
+  if (auto opened = host_->Current()) return opened;
+  throw DeviceLost("the device is lost");
+}
+
+const Service::Endpoint* Service::Find(const std::string& method, const std::string& path,
+                                       std::string* methods) const {
+  for (const Endpoint& endpoint : endpoints_) {
+    const bool prefix = endpoint.path.size() > 1 && endpoint.path.back() == '/' &&
+                        path.size() > endpoint.path.size() && path.starts_with(endpoint.path);
+    if (endpoint.path != path && !prefix) continue;
+    if (endpoint.method == method || (method == "HEAD" && endpoint.method == "GET"))
+      return &endpoint;
+    *methods += (methods->empty() ? "" : ", ") + endpoint.method;
+    if (endpoint.method == "GET") *methods += ", HEAD";
+  }
+  return nullptr;
+}
+
+std::optional<HttpResponse> Service::Admit(const HttpRequest& head, Headers* headers) {
+  *headers = trust_.PageHeaders(head);
+  const auto refuse = [&](const ApiError& error) { return ErrorOf(head.path, error); };
+  if (const auto error = trust_.CheckPage(head)) return refuse(*error);
+  if (auto response = trust_.Preflight(head)) return response;
+  std::string methods;
+  const Endpoint* const endpoint = Find(head.method, head.path, &methods);
+  if (draining_) return refuse(Stopping());
+  if (endpoint == nullptr || !endpoint->open) {
+    if (const auto error = trust_.CheckKey(head)) return refuse(*error);
+  }
+  const auto invalid = [&](int status, const std::string& message) {
+    return refuse({status, "invalid_request_error", message});
+  };
+  if (endpoint == nullptr) {
+    HttpResponse response =
+        invalid(methods.empty() ? 404 : 405, head.method + " " + head.path + " is no endpoint");
+    if (!methods.empty()) response.headers.emplace_back("Allow", methods);
+    return response;
+  }
+  // A short body may unpack to a long one.
+  if (head.HasHeader("content-encoding")) return invalid(415, "Content-Encoding is not supported");
+  if (endpoint->method != "POST") {
+    if (HasBody(head)) return invalid(400, head.method + " " + head.path + " takes no body");
+    return std::nullopt;
+  }
+  // Other types may be sent by pages of any site that a browser shows.
+  size_t types = 0;
+  for (const auto& [name, value] : head.headers) types += name == "content-type";
+  if (types != 1 || !IsJson(head.Header("content-type")))
+    return invalid(415, "the body's Content-Type must be application/json");
+  return std::nullopt;
+}
+
+void Service::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
+  std::string methods;
+  const Endpoint* const endpoint = Find(request.method, request.path, &methods);
+  endpoint->handle(std::move(request), std::move(reply));
+}
+
+HttpResponse Service::Refusal(const std::string& path, int status, const std::string& reason) {
+  return ErrorOf(path, {status, status >= 500 ? "server_error" : "invalid_request_error", reason});
+}
+
+HttpResponse Service::Live() const {
+  if (host_->given_up()) return ErrorOf("", DeviceLost("the device is lost"));
+  const std::shared_ptr<Opened> opened = host_->Current();
+  if (opened && opened->scheduler.seconds_in_step() > kLongestStepSeconds)
+    return ErrorOf("", {503, "server_error", "a step has not ended for 5 minutes", "", "stalled"});
+  return JsonResponse({{"status", "ok"}});
+}
+
+HttpResponse Service::Health() const {
+  const std::shared_ptr<Opened> opened = host_->Current();
+  if (!opened) return ErrorOf("", DeviceLost("the device is lost"));
+  Scheduler& scheduler = opened->scheduler;
+  if (scheduler.suspended()) return JsonResponse({{"status", "suspended"}});
+  // The answer does not wait for a step: what the last one has shown counts.
+  scheduler.Probe(kProbeSeconds);
+  if (const std::string failure = scheduler.probe_failure(); !failure.empty()) {
+    if (scheduler.probe_lost_device()) host_->Lost(opened, failure);
+    return ErrorOf("", {503, "server_error", failure});
+  }
+  return Live();
+}
+
+HttpResponse Service::Ready() const {
+  const std::shared_ptr<Opened> opened = host_->Current();
+  if (opened && opened->scheduler.full())
+    return ErrorOf("", {503, "server_error", "too many requests are running or waiting"});
+  return Health();
 }
 
 }  // namespace server

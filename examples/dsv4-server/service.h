@@ -4,48 +4,73 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "examples/dsv4-server/exchange.h"
 #include "examples/dsv4-server/host.h"
-#include "examples/dsv4-server/http_server.h"
+#include "examples/dsv4-server/http_connection.h"
+#include "examples/dsv4-server/http_message.h"
 #include "examples/dsv4-server/json.h"
 #include "examples/dsv4-server/metrics.h"
+#include "examples/dsv4-server/trust.h"
 
 namespace server {
 
-class Service {
+class Service : public HttpHandler {
  public:
-  // The arguments must outlive this object, and this object the HTTP server. `api_key`: "" for
-  // none.
-  Service(Host* host, Metrics* metrics, std::string api_key);
+  // What the pointers point to must outlive this object, and this object the HTTP server's thread.
+  Service(Host* host, Metrics* metrics, const Threads& threads, TrustOptions trust);
 
-  void Route(HttpServer* server);
   // Refuses requests from then on.
   void Drain() { draining_ = true; }
 
- private:
-  using Response = httplib::Response;
+  std::optional<HttpResponse> Admit(const HttpRequest& head, Headers* headers) override;
+  void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override;
+  HttpResponse Refusal(const std::string& path, int status, const std::string& reason) override;
 
-  // Refuses requests without the key, compressed ones, and all if the server is stopping, without
-  // reading their bodies.
-  bool Admits(const httplib::Request& request, Response* response) const;
-  void Post(HttpServer* server, const std::string& path,
-            std::function<void(const Json& body, Response* response)> answer);
+ private:
+  struct Endpoint {
+    std::string method;
+    std::string path;  // one that ends with "/" stands for all paths that continue it
+    std::function<void(HttpRequest, std::shared_ptr<HttpReply>)> handle;
+    bool open = false;  // needs no key
+  };
+
+  // Throws an ApiError while the device is lost.
+  std::shared_ptr<Opened> Current() const;
+  // Null: `path` is no endpoint, or not with this method. *methods: those that it has.
+  const Endpoint* Find(const std::string& method, const std::string& path,
+                       std::string* methods) const;
+  // Endpoints that answer at once, on the thread of the connections.
+  void Get(const std::string& path, std::function<HttpResponse(const HttpRequest&)> answer,
+           bool open = false);
   // Endpoints that generate. `read` parses the request of an AnswerType.
   template <class AnswerType, class Request>
-  void PostAnswer(HttpServer* server, const std::string& path,
-                  Request (*read)(const Model&, const Json&));
-  // Endpoints that do not generate.
-  void PostText(HttpServer* server, const std::string& path,
-                Json (*answer)(const Model&, const Json&));
+  void PostAnswer(const std::string& path, Request (*read)(const Model&, const Json&));
+  // Endpoints that do not generate. `answer` returns the text of a JSON value.
+  using TextAnswer = std::function<std::string(const Model&, const Json&)>;
+  void PostText(const std::string& path, TextAnswer answer);
+  void AnswerText(const std::shared_ptr<const HttpRequest>& request,
+                  const std::shared_ptr<HttpReply>& reply, const TextAnswer& answer) const;
 
-  void Health(Response* response) const;
+  // The server computes, and does not stop.
+  HttpResponse Health() const;
+  // Its process need not be restarted.
+  HttpResponse Live() const;
+  // It takes a request now.
+  HttpResponse Ready() const;
 
   Host* const host_;
   Metrics* const metrics_;
-  const std::string api_key_;
+  const Threads threads_;
+  const Trust trust_;
   std::string name_;  // of the model
   Json models_;       // the answer of /v1/models
+  std::vector<Endpoint> endpoints_;
   std::atomic<bool> draining_ = false;
 };
 

@@ -13,7 +13,7 @@
 #include <deque>
 #include <string>
 
-#include "examples/dsv4-chat/failure.h"
+#include "examples/console/failure.h"
 
 namespace server {
 namespace {

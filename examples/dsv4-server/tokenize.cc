@@ -6,23 +6,24 @@
 #include "examples/dsv4-server/api_error.h"
 #include "examples/dsv4-server/chat_request.h"
 #include "examples/dsv4-server/completions.h"
-#include "examples/dsv4-server/output_form.h"
+#include "examples/dsv4-server/messages_form.h"
 
 namespace server {
 namespace {
 
 std::vector<int32_t> ChatTokens(const Model& model, Fields* fields) {
-  Json messages = ReadMessages(fields);
+  bool begun = false, hidden = false;
+  Json messages = ReadMessages(fields, &begun);
   int64_t budget = 0;
-  const dsv4::ChatOptions options = ReadThinking(model, fields, &budget);
+  const dsv4::ChatOptions options = ReadThinking(model, fields, &budget, &hidden);
   if (const Json* tools = fields->Any("tools")) AddToSystem(&messages, "tools", *tools);
-  return dsv4::RenderChatJson(model.engine.tokenizer(), TextOf(messages), options);
+  return dsv4::RenderChat(model.engine.tokenizer(), TextOf(messages), options);
 }
 
 }  // namespace
 
-Json Tokenize(const Model& model, const Json& body) {
-  Fields fields(body);
+std::string Tokenize(const Model& model, const Json& body) {
+  Fields fields(model.rules, body);
   CheckModel(model, &fields);
   std::vector<int32_t> tokens;
   const auto prompt = fields.String("prompt");
@@ -34,25 +35,31 @@ Json Tokenize(const Model& model, const Json& body) {
     tokens = ChatTokens(model, &fields);
   }
   const bool strings = fields.Bool("return_token_strs").value_or(false);
-  fields.RefuseOthers();
-  Json answer = {{"count", tokens.size()},
-                 {"max_model_len", model.engine.info().context_tokens},
-                 {"tokens", tokens}};
+  fields.LeaveOutOthers();
+  // Tokens are written one by one.
+  std::string answer = "{\"count\":" + std::to_string(tokens.size()) +
+                       ",\"max_model_len\":" + std::to_string(model.engine.info().context_tokens) +
+                       ",\"tokens\":[";
+  for (size_t i = 0; i < tokens.size(); ++i)
+    answer += (i > 0 ? "," : "") + std::to_string(tokens[i]);
+  answer += ']';
   if (strings) {
-    Json texts = Json::array();
-    for (const int32_t token : tokens)
-      texts.push_back(model.engine.tokenizer().Decode({&token, 1}));
-    answer["token_strs"] = std::move(texts);
+    const char* separator = ",\"token_strs\":[";
+    for (const int32_t token : tokens) {
+      answer += separator + TextOf(model.engine.tokenizer().Decode({&token, 1}));
+      separator = ",";
+    }
+    answer += tokens.empty() ? ",\"token_strs\":[]" : "]";
   }
-  return answer;
+  return answer + "}";
 }
 
 Json Detokenize(const Model& model, const Json& body) {
-  Fields fields(body);
+  Fields fields(model.rules, body);
   CheckModel(model, &fields);
   fields.Required("tokens");
   const std::vector<int32_t> tokens = fields.Tokens("tokens");
-  fields.RefuseOthers();
+  fields.LeaveOutOthers();
   return {{"prompt", model.engine.tokenizer().Decode(tokens)}};
 }
 

@@ -26,7 +26,7 @@ std::vector<Turn::Piece> Turn::Take(const Token& token) {
         break;
       }
     } else if (event.type == DSV4_PARSER_REASONING) {
-      Add(Kind::kReasoning, event, &pieces);
+      if (!options_.hides_reasoning) Add(Kind::kReasoning, event, &pieces);
     } else if (event.type == DSV4_PARSER_TEXT) {
       Add(Kind::kText, event, &pieces);
     }
@@ -46,7 +46,8 @@ void Turn::Add(Kind kind, const dsv4::Event& event, std::vector<Piece>* pieces) 
   if (begins) parts_.emplace_back().kind = kind;
   Part& part = parts_.back();
   if (event.type == DSV4_PARSER_TOOL_CALL_START) {
-    part.id = event.id;
+    // The event's own id is the same in every conversation, and clients tell calls apart by it.
+    part.id = new_call_id_();
     part.name = event.text;
     part.call = static_cast<size_t>(event.call);
     pieces->push_back({parts_.size() - 1, true, ""});

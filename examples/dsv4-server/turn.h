@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "examples/dsv4-server/common_request.h"
@@ -13,9 +15,10 @@
 namespace server {
 
 struct TurnOptions {
-  bool thinks = false;    // the turn begins with reasoning
-  bool no_calls = false;  // tool calls are left out
-  bool one_call = false;  // the turn ends with its first tool call
+  bool thinks = false;           // the turn begins with reasoning
+  bool no_calls = false;         // tool calls are left out
+  bool one_call = false;         // the turn ends with its first tool call
+  bool hides_reasoning = false;  // the answer goes without its reasoning
 };
 
 class Turn {
@@ -24,7 +27,7 @@ class Turn {
   struct Part {
     Kind kind = Kind::kText;
     std::string text;      // of a call: its arguments
-    std::string id, name;  // of a call
+    std::string id, name;  // of a call; no other answer has the id
     size_t call = 0;       // number of a call
     bool whole = false;    // of a call: it is complete
   };
@@ -35,7 +38,9 @@ class Turn {
     std::string text;
   };
 
-  explicit Turn(const TurnOptions& options) : options_(options), reasons_(options.thinks) {}
+  // `new_call_id`: called for each call.
+  Turn(const TurnOptions& options, std::function<std::string()> new_call_id)
+      : options_(options), new_call_id_(std::move(new_call_id)), reasons_(options.thinks) {}
 
   std::vector<Piece> Take(const Token& token);
 
@@ -54,6 +59,7 @@ class Turn {
   void Add(Kind kind, const dsv4::Event& event, std::vector<Piece>* pieces);
 
   const TurnOptions options_;
+  const std::function<std::string()> new_call_id_;
   std::vector<Part> parts_;
   std::vector<int32_t> tokens_;
   int64_t reasoning_tokens_ = 0;

@@ -10,8 +10,8 @@
  *   that this library does not know are 0; otherwise it returns DSV4_ERR_UNSUPPORTED.
  * - Output structs are filled up to the caller's size. Fields that the library does not know are
  *   set to 0.
- * - DSV4_ERR_INVALID_ARGUMENT: the size is smaller than the struct was in its first release, or
- *   above 4096; or a reserved field of an input struct is not 0.
+ * - DSV4_ERR_INVALID_ARGUMENT: the size is smaller than the struct was in release 1.0, or above
+ *   4096; or a reserved field of an input struct is not 0.
  */
 #ifndef DSV4_ABI_H_
 #define DSV4_ABI_H_

@@ -4,12 +4,12 @@
  * messages. Needs no engine.
  *
  * Prompts are rendered to token ids. Control tokens mark turns and roles. Text of messages, tools
- * and schemas never becomes a control token, so it cannot forge a turn. dsv4_chat_render_text and
- * dsv4_chat_render_text_json return the prompt as text, for display and comparison. Do not tokenize
- * that text: it cannot distinguish a control token from a message that spells one.
+ * and schemas never becomes a control token, so it cannot forge a turn. dsv4_chat_render_text
+ * returns the prompt as text, for display and comparison. Do not tokenize that text: it cannot
+ * distinguish a control token from a message that spells one.
  *
- * A conversation is given as structs (dsv4_chat_render_messages) or as JSON
- * (dsv4_chat_render_json). Both can express the same conversations.
+ * A conversation is given as JSON, or to dsv4_session_sync_messages as structs. Both can express
+ * the same conversations.
  */
 #ifndef DSV4_CHAT_H_
 #define DSV4_CHAT_H_
@@ -46,8 +46,10 @@ typedef int32_t dsv4_thinking_mode;
  * effort. A change of effort changes the head of the prompt, so no cached row can be reused. */
 typedef int32_t dsv4_chat_encoder;
 /* Detected from a file in the model folder: encoding/encoding_dsv4.py, chat_template.jinja or
- * tokenizer_config.json. PREVIEW if no file identifies the encoder, and in functions that take
- * neither a tokenizer nor an engine. dsv4_inspect reports the result. */
+ * tokenizer_config.json. If no file identifies the encoder, it is guessed: 0731 if the folder's
+ * name has the release's date (0731, 0813), or if config.json has the keys of a DSpark drafter and
+ * the folder's name does not say DSpark; otherwise PREVIEW. dsv4_inspect, dsv4_engine_identity and
+ * the log report a guess. PREVIEW in functions that take neither a tokenizer nor an engine. */
 #define DSV4_CHAT_ENCODER_AUTO ((dsv4_chat_encoder)0)
 #define DSV4_CHAT_ENCODER_PREVIEW ((dsv4_chat_encoder)1) /* V4-Flash, V4-Pro and their DSpark */
 #define DSV4_CHAT_ENCODER_0731 ((dsv4_chat_encoder)2)    /* V4-Flash-0731, V4-Pro-0813 */
@@ -100,17 +102,6 @@ typedef struct dsv4_message {
 #define DSV4_MESSAGE_INIT \
   { sizeof(dsv4_message), 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, 0, 0 }
 
-/* Renders the conversation `messages[0..count)` to token ids, up to the point where the assistant's
- * turn begins. If the last message is the assistant's, up to the end of that message.
- * - ids, capacity, needed: as in dsv4_tokenizer_encode.
- * Errors: INVALID_ARGUMENT (no message, or an invalid one; names the message and field), CORRUPT
- * (`tools` or `response_format` is not JSON; names the line), UNSUPPORTED (JSON nested too deeply),
- * NOT_FOUND (the tokenizer lacks a control token; names it). */
-DSV4_API dsv4_status dsv4_chat_render(const dsv4_tokenizer* tokenizer,
-                                      const dsv4_message* const* messages, size_t count,
-                                      dsv4_thinking_mode thinking, int32_t* ids, size_t capacity,
-                                      size_t* needed, dsv4_error** error) DSV4_NOEXCEPT;
-
 /* How a conversation is rendered. 0 in a field is the published default. */
 typedef struct dsv4_chat_options {
   uint32_t struct_size;
@@ -119,35 +110,22 @@ typedef struct dsv4_chat_options {
    * unless a message has tools. Tool results are part of a user turn. 1: all are kept. */
   int32_t keep_reasoning;
   int32_t omit_begin; /* 1: no begin-of-sentence token. With a context there never is one. */
-  /* Messages that are already rendered. The result continues their prompt. Given as JSON or as
-   * structs; NULL for none. */
-  const char* context;
-  uint64_t context_length;
-  const dsv4_message* const* context_messages;
-  uint64_t context_message_count;
   dsv4_chat_encoder encoder;
   int32_t reserved;
+  /* Messages that are already rendered, as JSON; NULL for none. The result continues their
+   * prompt. */
+  const char* context;
+  uint64_t context_length;
 } dsv4_chat_options;
 #define DSV4_CHAT_OPTIONS_INIT \
-  { sizeof(dsv4_chat_options), 0, 0, 0, NULL, 0, NULL, 0, 0, 0 }
-
-/* dsv4_chat_render with options, which may be NULL. `count` may be 0. */
-DSV4_API dsv4_status dsv4_chat_render_messages(const dsv4_tokenizer* tokenizer,
-                                               const dsv4_message* const* messages, size_t count,
-                                               const dsv4_chat_options* options, int32_t* ids,
-                                               size_t capacity, size_t* needed,
-                                               dsv4_error** error) DSV4_NOEXCEPT;
-
-/* Renders the same prompt as UTF-8 text, for display and comparison. Do not tokenize it. Writes up
- * to `capacity` bytes to `text`, without a terminator, and the full length to *needed. Errors:
- * those of dsv4_chat_render. */
-DSV4_API dsv4_status dsv4_chat_render_text(const dsv4_message* const* messages, size_t count,
-                                           const dsv4_chat_options* options, char* text,
-                                           size_t capacity, size_t* needed,
-                                           dsv4_error** error) DSV4_NOEXCEPT;
+  { sizeof(dsv4_chat_options), 0, 0, 0, 0, 0, NULL, 0 }
 
 /* Renders `length` bytes of JSON, an array of messages in the form of OpenAI's chat API, to token
- * ids as dsv4_chat_render does. `options` may be NULL. Keys of a message:
+ * ids, up to the point where the assistant's turn begins. If the last message is the assistant's,
+ * up to the end of that message.
+ * - options: may be NULL.
+ * - ids, capacity, needed: as in dsv4_tokenizer_encode.
+ * Keys of a message:
  * - role: system, user, assistant, tool, latest_reminder or developer.
  * - content: a string, null (empty; not for a user), or a list of parts. Parts of type text,
  *   input_text or output_text, or without a type, are joined by an empty line. In messages of a
@@ -165,25 +143,18 @@ DSV4_API dsv4_status dsv4_chat_render_text(const dsv4_message* const* messages, 
  * Errors: CORRUPT (not JSON; names the line), INVALID_ARGUMENT (names the message and field),
  * UNSUPPORTED (another role; nesting too deep), NOT_FOUND (the tokenizer lacks a control token;
  * names it). */
-DSV4_API dsv4_status dsv4_chat_render_json(const dsv4_tokenizer* tokenizer, const char* messages,
-                                           size_t length, const dsv4_chat_options* options,
-                                           int32_t* ids, size_t capacity, size_t* needed,
+DSV4_API dsv4_status dsv4_chat_render(const dsv4_tokenizer* tokenizer, const char* messages,
+                                      size_t length, const dsv4_chat_options* options, int32_t* ids,
+                                      size_t capacity, size_t* needed,
+                                      dsv4_error** error) DSV4_NOEXCEPT;
+
+/* Renders the same prompt as UTF-8 text, for display and comparison. Do not tokenize it. Writes up
+ * to `capacity` bytes to `text`, without a terminator, and the full length to *needed. Errors:
+ * those of dsv4_chat_render. */
+DSV4_API dsv4_status dsv4_chat_render_text(const char* messages, size_t length,
+                                           const dsv4_chat_options* options, char* text,
+                                           size_t capacity, size_t* needed,
                                            dsv4_error** error) DSV4_NOEXCEPT;
-
-/* dsv4_chat_render_text for JSON. Errors: those of dsv4_chat_render_json. */
-DSV4_API dsv4_status dsv4_chat_render_text_json(const char* messages, size_t length,
-                                                const dsv4_chat_options* options, char* text,
-                                                size_t capacity, size_t* needed,
-                                                dsv4_error** error) DSV4_NOEXCEPT;
-
-/* Parses a whole completion to a JSON object {role, content, reasoning_content, tool_calls}.
- * - completion: [length] UTF-8, all text after the prompt, including the end-of-sentence marker.
- * - json, capacity, needed: as in dsv4_chat_render_text.
- * As strict as the published parser. Use <dsv4/parser.h> for incomplete or malformed completions.
- * Errors: CORRUPT (says what is wrong), INVALID_ARGUMENT (not UTF-8). */
-DSV4_API dsv4_status dsv4_chat_parse(const char* completion, size_t length,
-                                     dsv4_thinking_mode thinking, char* json, size_t capacity,
-                                     size_t* needed, dsv4_error** error) DSV4_NOEXCEPT;
 
 DSV4_END_DECLS
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Renders messages to prompts and parses completions to messages. <dsv4/chat.h> explains prompts,
+// Messages, and their rendering to prompts. <dsv4/chat.h> explains prompts,
 // and why their text must not be tokenized.
 #ifndef DSV4_CHAT_HPP_
 #define DSV4_CHAT_HPP_
@@ -35,15 +35,13 @@ struct Message {
   bool wo_eos = false;
 };
 
-// How a conversation is rendered, with the fields of dsv4_chat_options. At most one of the two
-// contexts may be given.
+// How a conversation is rendered, with the fields of dsv4_chat_options.
 struct ChatOptions {
   dsv4_thinking_mode thinking = DSV4_THINKING_OFF;
   bool keep_reasoning = false;
   bool omit_begin = false;
-  std::vector<Message> context = {};
-  std::string context_json = {};
   dsv4_chat_encoder encoder = DSV4_CHAT_ENCODER_AUTO;
+  std::string context = {};  // JSON
 };
 
 namespace detail {
@@ -111,77 +109,42 @@ class MessageViews {
 // Options as a C struct. The options must outlive the object.
 class ChatOptionsView {
  public:
-  explicit ChatOptionsView(const ChatOptions& in) : context_(in.context) {
+  explicit ChatOptionsView(const ChatOptions& in) {
     view_.thinking = in.thinking;
     view_.keep_reasoning = in.keep_reasoning ? 1 : 0;
     view_.omit_begin = in.omit_begin ? 1 : 0;
-    view_.context = in.context_json.empty() ? nullptr : in.context_json.data();
-    view_.context_length = in.context_json.size();
-    view_.context_messages = context_.size() == 0 ? nullptr : context_.data();
-    view_.context_message_count = context_.size();
     view_.encoder = in.encoder;
+    view_.context = in.context.empty() ? nullptr : in.context.data();
+    view_.context_length = in.context.size();
   }
 
   const dsv4_chat_options* get() const noexcept { return &view_; }
 
  private:
-  MessageViews context_;
   dsv4_chat_options view_ = DSV4_CHAT_OPTIONS_INIT;
 };
 
 }  // namespace detail
 
-// Renders a conversation to token ids, up to the point where the assistant's turn begins.
-inline std::vector<int32_t> RenderChat(const TokenizerView& tokenizer, Span<const Message> messages,
+// Renders a JSON array of messages in the form of OpenAI's chat API to token ids, up to the point
+// where the assistant's turn begins.
+inline std::vector<int32_t> RenderChat(const TokenizerView& tokenizer, std::string_view json,
                                        const ChatOptions& options = {}) {
-  const detail::MessageViews views(messages);
-  const detail::ChatOptionsView how(options);
-  return detail::ReadAll<std::vector<int32_t>>(
-      256, [&](int32_t* ids, std::size_t capacity, std::size_t* needed) {
-        detail::Call(dsv4_chat_render_messages, tokenizer.get(), views.data(), views.size(),
-                     how.get(), ids, capacity, needed);
-      });
-}
-
-// Renders messages given as JSON in the form of OpenAI's chat API.
-inline std::vector<int32_t> RenderChatJson(const TokenizerView& tokenizer, std::string_view json,
-                                           const ChatOptions& options = {}) {
   const detail::ChatOptionsView how(options);
   return detail::ReadAll<std::vector<int32_t>>(
       json.size() / 2 + 256, [&](int32_t* ids, std::size_t capacity, std::size_t* needed) {
-        detail::Call(dsv4_chat_render_json, tokenizer.get(), json.data(), json.size(), how.get(),
-                     ids, capacity, needed);
+        detail::Call(dsv4_chat_render, tokenizer.get(), json.data(), json.size(), how.get(), ids,
+                     capacity, needed);
       });
 }
 
-// Renders a conversation to text, for display and comparison. Do not tokenize it.
-inline std::string RenderChatText(Span<const Message> messages, const ChatOptions& options = {}) {
-  const detail::MessageViews views(messages);
-  const detail::ChatOptionsView how(options);
-  return detail::ReadAll<std::string>(
-      1024, [&](char* text, std::size_t capacity, std::size_t* needed) {
-        detail::Call(dsv4_chat_render_text, views.data(), views.size(), how.get(), text, capacity,
-                     needed);
-      });
-}
-
-// Renders messages given as JSON to text.
-inline std::string RenderChatTextJson(std::string_view json, const ChatOptions& options = {}) {
+// Renders the same prompt to text, for display and comparison. Do not tokenize it.
+inline std::string RenderChatText(std::string_view json, const ChatOptions& options = {}) {
   const detail::ChatOptionsView how(options);
   return detail::ReadAll<std::string>(
       json.size() + 1024, [&](char* text, std::size_t capacity, std::size_t* needed) {
-        detail::Call(dsv4_chat_render_text_json, json.data(), json.size(), how.get(), text,
-                     capacity, needed);
-      });
-}
-
-// Parses a whole completion to the assistant's message, a JSON object.
-inline std::string ParseChat(std::string_view completion,
-                             dsv4_thinking_mode thinking = DSV4_THINKING_OFF) {
-  return detail::ReadAll<std::string>(
-      completion.size() + 256, [&](char* json, std::size_t capacity, std::size_t* needed) {
-        detail::Call(dsv4_chat_parse, completion.data(), completion.size(), thinking, json,
-                     capacity, needed);
+        detail::Call(dsv4_chat_render_text, json.data(), json.size(), how.get(), text, capacity,
+                     needed);
       });
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A conversation: a session that keeps its messages and delivers the assistant's turns as events.
+// A conversation: a session on messages, which delivers the assistant's turns as events.
 //
 //   dsv4::Conversation chat(engine);
-//   chat.Append({DSV4_ROLE_USER, "What is the capital of France?"});
+//   std::vector<dsv4::Message> messages = {{DSV4_ROLE_USER, "What is the capital of France?"}};
+//   chat.Sync(messages);
 //   for (const dsv4::Event& event : chat.events())
 //     if (event.type == DSV4_PARSER_TEXT) std::cout << event.text;
+//   messages.push_back(chat.reply());
 #ifndef DSV4_CONVERSATION_HPP_
 #define DSV4_CONVERSATION_HPP_
 
@@ -28,33 +30,13 @@ inline namespace cpp {
 
 class EventRange;
 
-// Functions that change the messages first end a turn that is being generated and drop its
-// undelivered events. Threads and errors: <dsv4/conversation.h>.
+// Sync ends a turn that is being generated and drops its undelivered events. Threads and errors:
+// <dsv4/conversation.h>.
 class Conversation {
  public:
-  // Opens a conversation with `messages`, which may be empty.
-  explicit Conversation(const Engine& engine, Span<const Message> messages = {},
-                        const ChatOptions& options = {}, const SessionOptions& session = {}) {
-    const detail::MessageViews views(messages);
-    const detail::ChatOptionsView how(options);
-    session_.Open(session, [&](const dsv4_session_options* view, dsv4_session** opened) {
-      detail::Call(dsv4_session_open_messages, engine.get(), view, views.data(), views.size(),
-                   how.get(), opened);
-    });
-  }
-
-  // Opens a conversation with a JSON array of messages in the form of OpenAI's chat API.
-  static Conversation FromJson(const Engine& engine, std::string_view json,
-                               const ChatOptions& options = {},
-                               const SessionOptions& session = {}) {
-    const detail::ChatOptionsView how(options);
-    Conversation result;
-    result.session_.Open(session, [&](const dsv4_session_options* view, dsv4_session** opened) {
-      detail::Call(dsv4_session_open_json, engine.get(), view, json.data(), json.size(), how.get(),
-                   opened);
-    });
-    return result;
-  }
+  // Opens a session for a conversation.
+  explicit Conversation(const Engine& engine, const SessionOptions& options = {})
+      : session_(engine, options) {}
 
   // Opens a copy of the conversation, including its undelivered events.
   Conversation Fork() {
@@ -63,38 +45,20 @@ class Conversation {
     fork.events_.assign(events_.begin() + static_cast<std::ptrdiff_t>(taken_), events_.end());
     fork.finish_ = finish_;
     fork.ended_ = ended_;
+    fork.reply_ = reply_;
+    fork.complete_calls_ = complete_calls_;
     return fork;
   }
 
-  // Appends a message, for example the user's next one.
-  void Append(const Message& message) { Append(Span<const Message>(&message, 1)); }
-  // Appends several messages.
-  void Append(Span<const Message> messages) {
+  // Sets the messages of the conversation, all of them. The session reuses the KV rows of
+  // everything before the first change.
+  SyncResult Sync(Span<const Message> messages, const ChatOptions& options = {}) {
     const detail::MessageViews views(messages);
-    Change(dsv4_session_append_messages, views.data(), views.size());
+    return SyncTo(dsv4_session_sync_messages, views.data(), views.size(), options);
   }
-  // Appends a JSON array of messages.
-  void AppendJson(std::string_view json) {
-    Change(dsv4_session_append_json, json.data(), json.size());
-  }
-
-  // Keeps only the first `count` messages.
-  void Truncate(std::size_t count) { Change(dsv4_session_truncate_messages, count); }
-
-  // Replaces `count` messages from number `first` on by `messages`. Either may be empty.
-  void Replace(std::size_t first, std::size_t count, Span<const Message> messages) {
-    const detail::MessageViews views(messages);
-    Change(dsv4_session_replace_messages, first, count, views.data(), views.size());
-  }
-  // Replaces messages by a JSON array of messages.
-  void ReplaceJson(std::size_t first, std::size_t count, std::string_view json) {
-    Change(dsv4_session_replace_json, first, count, json.data(), json.size());
-  }
-
-  // Changes the options and renders the whole conversation again.
-  void SetChatOptions(const ChatOptions& options) {
-    const detail::ChatOptionsView how(options);
-    Change(dsv4_session_set_chat_options, how.get());
+  // Sets the messages to a JSON array in the form of OpenAI's chat API.
+  SyncResult SyncJson(std::string_view json, const ChatOptions& options = {}) {
+    return SyncTo(dsv4_session_sync_json, json.data(), json.size(), options);
   }
 
   // The events of the assistant's turn, for a range-based `for`. Computes each event when it is
@@ -123,8 +87,11 @@ class Conversation {
   StepResult Step() {
     detail::EventSink sink{&events_};
     dsv4_step_result result = DSV4_STEP_RESULT_INIT;
-    session_.CallMasked(&StepEvents, &sink, &result);
+    const std::size_t known = events_.size();
+    detail::Call(dsv4_session_step_events, session_.get(), &detail::EventSink::Add,
+                 static_cast<void*>(&sink), &result);
     finish_ = result.finish;
+    Record(known);
     if (sink.thrown) std::rethrow_exception(sink.thrown);
     return detail::TakeStep(result);
   }
@@ -132,31 +99,25 @@ class Conversation {
   // Ends the turn early. Poll() returns held-back text, then END.
   void EndTurn() {
     detail::EventSink sink{&events_};
+    const std::size_t known = events_.size();
     detail::CallBack(sink.thrown, dsv4_session_end_turn, session_.get(), &detail::EventSink::Add,
                      static_cast<void*>(&sink));
+    Record(known);
     ended_ = true;
   }
 
   // How the turn ended. DSV4_FINISH_NONE while it continues.
   dsv4_finish finish() const noexcept { return finish_; }
 
-  // The number of messages, including the assistant's.
-  std::size_t message_count() const {
-    std::size_t count = 0;
-    detail::Call(dsv4_session_get_message_count, session_.get(), &count);
-    return count;
+  // The assistant's message since the last sync so far, for the next one. A tool call is included
+  // once it is complete.
+  Message reply() const {
+    Message message = reply_;
+    message.tool_calls.resize(complete_calls_);
+    return message;
   }
 
-  // Up to `count` messages from number `first` on, as a JSON array.
-  std::string messages_json(std::size_t first = 0, std::size_t count = SIZE_MAX) const {
-    return detail::ReadAll<std::string>(
-        1024, [&](char* json, std::size_t capacity, std::size_t* needed) {
-          detail::Call(dsv4_session_get_messages_json, session_.get(), first, count, json, capacity,
-                       needed);
-        });
-  }
-
-  // The assistant's last message, complete or not, as a JSON object.
+  // The same as a JSON object.
   std::string reply_json() const {
     return detail::ReadAll<std::string>(
         256, [&](char* json, std::size_t capacity, std::size_t* needed) {
@@ -164,8 +125,8 @@ class Conversation {
         });
   }
 
-  // The underlying session, for prefill, cancel, statistics and sampling. Do not use Sync, Rewind,
-  // Step and StepAll on it: they change tokens without their messages.
+  // The underlying session, for prefill, cancel, statistics and sampling. Do not use Sync, Rewind
+  // and Step on it: they change tokens without their messages.
   Session& session() noexcept { return session_; }
   // The underlying session, read-only.
   const Session& session() const noexcept { return session_; }
@@ -176,23 +137,39 @@ class Conversation {
 
   Conversation() noexcept = default;
 
-  static dsv4_status StepEvents(dsv4_session* session, detail::EventSink* sink,
-                                dsv4_step_result* result, dsv4_error** error) noexcept {
-    return dsv4_session_step_events(session, &detail::EventSink::Add, sink, result, error);
-  }
-
   void DropEvents() noexcept {
     events_.clear();
     taken_ = 0;
   }
 
-  // Makes a call that changes the messages.
-  template <class Function, class... Arguments>
-  void Change(Function function, Arguments... arguments) {
+  template <class Function, class T>
+  SyncResult SyncTo(Function function, const T* messages, std::size_t count,
+                    const ChatOptions& options) {
+    const detail::ChatOptionsView how(options);
+    SyncResult result = DSV4_SYNC_RESULT_INIT;
     DropEvents();
-    detail::Call(function, session_.get(), arguments...);
+    detail::Call(function, session_.get(), messages, count, how.get(), &result);
     finish_ = DSV4_FINISH_NONE;
     ended_ = false;
+    reply_ = {DSV4_ROLE_ASSISTANT};
+    complete_calls_ = 0;
+    return result;
+  }
+
+  // Adds the events from number `first` on to the reply.
+  void Record(std::size_t first) {
+    for (std::size_t i = first; i < events_.size(); ++i) {
+      const Event& event = events_[i];
+      if (event.type == DSV4_PARSER_REASONING) reply_.reasoning += event.text;
+      if (event.type == DSV4_PARSER_TEXT) reply_.content += event.text;
+      if (event.type == DSV4_PARSER_TOOL_CALL_START) {
+        reply_.tool_calls.resize(complete_calls_);
+        reply_.tool_calls.push_back({event.id, event.text, {}});
+      }
+      if (event.type == DSV4_PARSER_TOOL_CALL_ARGUMENTS)
+        reply_.tool_calls.back().arguments += event.text;
+      if (event.type == DSV4_PARSER_TOOL_CALL_END) ++complete_calls_;
+    }
   }
 
   Session session_;
@@ -200,6 +177,8 @@ class Conversation {
   std::size_t taken_ = 0;  // of events_
   dsv4_finish finish_ = DSV4_FINISH_NONE;
   bool ended_ = false;  // by EndTurn()
+  Message reply_ = {DSV4_ROLE_ASSISTANT};
+  std::size_t complete_calls_ = 0;  // of reply_; another one may be incomplete
 };
 
 // The remaining events of a conversation's turn.
@@ -245,28 +224,27 @@ class EventRange {
 
 inline EventRange Conversation::events() { return EventRange(this); }
 
-// Steps distinct conversations on `engine` in one pass, as dsv4_engine_step_events does. Poll() of
-// each conversation returns its events. The token is -1 while a prompt is pending.
+// Steps distinct conversations on `engine` in one pass, as dsv4_engine_step does. Poll() of each
+// conversation returns its events. The token is -1 while a prompt is pending.
 inline std::vector<StepOutcome> StepConversations(const Engine& engine,
                                                   Span<Conversation* const> conversations) {
   const std::size_t count = conversations.size();
-  std::vector<Session*> sessions;
+  std::vector<Session*> sessions(count);
   std::vector<detail::EventSink> sinks(count);
-  std::vector<void*> users;
+  std::vector<void*> users(count);
+  std::vector<std::size_t> known(count);
   for (std::size_t i = 0; i < count; ++i) {
-    Conversation* conversation = conversations[i];
-    sessions.push_back(conversation != nullptr ? &conversation->session_ : nullptr);
-    if (conversation != nullptr) sinks[i].events = &conversation->events_;
-    users.push_back(&sinks[i]);
+    if (conversations[i] == nullptr) continue;
+    sessions[i] = &conversations[i]->session_;
+    sinks[i].events = &conversations[i]->events_;
+    users[i] = &sinks[i];
+    known[i] = sinks[i].events->size();
   }
-  std::vector<StepOutcome> outcomes = detail::Pass::Run(
-      {sessions.data(), count},
-      [&](dsv4_session* const* handles, std::size_t handle_count, auto... arguments) {
-        detail::Call(dsv4_engine_step_events, engine.get(), handles, handle_count,
-                     &detail::EventSink::Add, users.data(), arguments...);
-      });
+  std::vector<StepOutcome> outcomes =
+      detail::StepSessions(engine, sessions, &detail::EventSink::Add, users.data());
   for (std::size_t i = 0; i < count; ++i) {
     if (!outcomes[i].failure) conversations[i]->finish_ = outcomes[i].result.finish;
+    conversations[i]->Record(known[i]);
     if (sinks[i].thrown) outcomes[i].failure = sinks[i].thrown;
   }
   return outcomes;

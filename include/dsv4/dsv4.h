@@ -13,26 +13,24 @@
  * - Functions that take a pointer to a const handle may run on several threads at once.
  * - Functions that take a non-const handle need exclusive use of it. Sessions and parsers detect a
  *   second caller and return BUSY.
- * - Exceptions: functions that open a session, dsv4_engine_step, dsv4_engine_step_events,
- *   dsv4_engine_suspend and dsv4_engine_resume may run concurrently on one engine.
+ * - Exceptions: functions that open a session, dsv4_engine_step, dsv4_engine_suspend and
+ *   dsv4_engine_resume may run concurrently on one engine.
  *   dsv4_session_cancel, _stop and _resume may be called by any thread at any time.
  * - A handle may move between threads. Calls on different handles need no locking by the host.
  * - Steps of several sessions of one engine that run at the same time are computed as one batch.
  * - The library's only threads are the workers of an engine. They end when the engine is freed.
  *
  * Callbacks
- * - A callback runs on the thread of the call that received it. Exceptions: a token mask runs on
- *   the thread that steps its session; the log callback runs on any thread that logs.
+ * - A callback runs on the thread of the call that received it. Exception: the log callback runs on
+ *   any thread that logs. It must not compute on an engine (BUSY).
  * - A callback must not call functions on its own session, except dsv4_session_cancel, _stop and
  *   _resume.
- * - A token mask runs inside a step. It cannot prefill or step another session of the same engine
- *   (BUSY), and it must not wait for a thread that does.
  * - A callback must return: no exception and no longjmp may leave it.
  *
  * Lifetimes
  * - Memory that the library allocates is freed by the library only.
  * - Pointers that a function returns are views. Each function says how long its views live.
- * - Arguments are read during the call only. Exception: the user pointer of a token mask.
+ * - Arguments are read during the call only.
  * - Views of an engine end when its handle is closed, even if a session keeps the engine alive.
  *
  * Errors
@@ -40,7 +38,7 @@
  *   argument with an error object that the caller owns: see <dsv4/error.h>.
  * - A failed call changes nothing unless its comment says otherwise.
  * - Unknown options and values are errors. None is ignored.
- * - dsv4_engine_get_info and dsv4_session_get_sampling report the settings in effect.
+ * - dsv4_engine_get_info and dsv4_sampling_init report the settings in effect.
  *
  * Stack
  * Functions of <dsv4/chat.h>, <dsv4/grammar.h>, <dsv4/parser.h> and <dsv4/tokenizer.h> need at most
@@ -69,8 +67,7 @@
  * These may change the tokens:
  * - another build or compiler;
  * - another backend, device model or instruction set;
- * - other numerics, and under FP32 and EXACT numerics another cache format (PACKED and BF16 give
- *   the same bits).
+ * - other numerics, or another cache format (packed and bf16 give the same bits).
  * A cancelled or failed call changes no later token.
  */
 #ifndef DSV4_DSV4_H_

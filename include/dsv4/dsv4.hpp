@@ -6,7 +6,7 @@
 // - Handles can be moved, not copied. A moved-from handle can be assigned to and destroyed.
 // - get() returns the C handle of an object.
 // - Constants (DSV4_ROLE_USER, ...), dsv4_get_version() and dsv4_get_build_info() are those of the
-// C API.
+//   C API.
 // - Ownership, threads and errors are as in the C header of the same name.
 // - A failed call throws an Error.
 // - Names are in an inline namespace, so that they cannot clash with the library's own in a static

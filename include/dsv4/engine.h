@@ -23,26 +23,6 @@ typedef int32_t dsv4_backend;
  * second). */
 #define DSV4_BACKEND_CUDA ((dsv4_backend)3)
 
-typedef int32_t dsv4_numerics;
-#define DSV4_NUMERICS_PUBLISHED ((dsv4_numerics)0) /* bf16 rounding as in the published code */
-#define DSV4_NUMERICS_FP32 ((dsv4_numerics)1)      /* reference backend only */
-#define DSV4_NUMERICS_EXACT ((dsv4_numerics)2)     /* reference backend only */
-
-/* How the KV cache stores a row.
- * - PACKED, BF16: for PUBLISHED numerics. Both are lossless and give the same results.
- * - FP8_PER_TENSOR: for all numerics, and changes their results. Rows (including their RoPE part)
- *   and the queries are rounded to e4m3 with the fixed scale 1; values beyond 448 become 448.
- *   Index keys are stored as in the other formats.
- * - F32: for FP32 and EXACT numerics.
- * A format that the numerics cannot use is UNSUPPORTED. A saved session loads only into the format
- * that it was saved with. Sizes are bytes per row. */
-typedef int32_t dsv4_cache_format;
-#define DSV4_CACHE_AUTO ((dsv4_cache_format)0)           /* PACKED, or F32 */
-#define DSV4_CACHE_PACKED ((dsv4_cache_format)1)         /* 584 bytes: fp8 with scales, and bf16 */
-#define DSV4_CACHE_BF16 ((dsv4_cache_format)2)           /* 1024 bytes */
-#define DSV4_CACHE_FP8_PER_TENSOR ((dsv4_cache_format)3) /* 512 bytes: fp8 */
-#define DSV4_CACHE_F32 ((dsv4_cache_format)4)            /* 2048 bytes */
-
 /* What drafts tokens for speculative decoding (see dsv4_sampling.draft_tokens).
  * - AUTO: the drafter in the checkpoint, recognized by its tensors.
  * - MTP: the multi-token prediction block; drafts one token after another.
@@ -82,15 +62,57 @@ typedef int32_t dsv4_canary;
  * DSV4_ALARM_CANARY, dsv4_engine_metrics.alarm_canary is 1, and a warning in the log names the
  * logit. */
 #define DSV4_CANARY_FAILED ((dsv4_canary)2)
-/* Not computed: the numerics are not PUBLISHED, the cache format is FP8_PER_TENSOR, or the prompt
+/* Not computed: the numerics are not published, the cache format is fp8_per_tensor, or the prompt
  * is longer than context_tokens or cache_tokens. */
 #define DSV4_CANARY_NOT_RUN ((dsv4_canary)3)
+
+/* A device that an engine can use: see dsv4_list_devices. The strings are static: they stay valid
+ * until the library is unloaded. */
+typedef struct dsv4_device {
+  uint32_t struct_size;
+  dsv4_backend backend; /* CUDA for a GPU, or CPU */
+  int32_t index;  /* for dsv4_engine_options.devices; -1: `reason` says why no GPU is listed */
+  int32_t usable; /* 1 if an engine can be opened on it with this backend; otherwise 0 */
+  int32_t compute_capability; /* of a GPU: 10 * major + minor, as in 120 for 12.0; of a CPU: 0 */
+  int32_t integrated; /* 1: the GPU has no memory of its own, so that the sizes are the system's */
+  uint64_t total_bytes; /* of its memory; 0 if unknown */
+  uint64_t free_bytes;  /* free for new allocations by any process; 0 if unknown or not usable */
+  const char* name;     /* the vendor's, as in "NVIDIA GeForce RTX 5090"; "" for index -1 */
+  /* Why it is not usable: no driver, a compute capability that this build has no kernels for, a
+   * compute mode, or a known-answer test that failed in this process. "" if it is usable. */
+  const char* reason;
+} dsv4_device;
+#define DSV4_DEVICE_INIT \
+  { sizeof(dsv4_device), 0, 0, 0, 0, 0, 0, 0, NULL, NULL }
+
+/* Lists the devices of this machine: GPUs in the order of CUDA, or, if CUDA shows none, one entry
+ * with index -1; then the CPU, as one entry. DSV4_BACKEND_AUTO chooses only usable GPUs of compute
+ * capability 12.x.
+ * - devices: [capacity] structs, one after another, whose struct_size is set and the same in all.
+ *   May be NULL if capacity is 0.
+ * - Fills up to `capacity` structs, and sets *needed to the number of devices.
+ * - Runs no test and takes no memory on a GPU, if NVIDIA's management library
+ *   (libnvidia-ml.so.1) is there. Otherwise CUDA creates its context on every GPU.
+ * - Threads: any. Cost: milliseconds; the first call loads the driver.
+ * Errors: INVALID_ARGUMENT. */
+DSV4_API dsv4_status dsv4_list_devices(dsv4_device* devices, size_t capacity, size_t* needed,
+                                       dsv4_error** error) DSV4_NOEXCEPT;
+
+/* One process of a group that splits a model: see dsv4_group_create_id. */
+typedef struct dsv4_group_options {
+  uint32_t struct_size;
+  int32_t size;   /* number of processes, 2 to 8 */
+  const char* id; /* of dsv4_group_create_id, which ignores it */
+  int32_t rank;   /* 0: this process opens the engine; 1 to size - 1: it serves */
+  int32_t reserved;
+} dsv4_group_options;
+#define DSV4_GROUP_OPTIONS_INIT \
+  { sizeof(dsv4_group_options), 0, NULL, 0, 0 }
 
 /* Options of dsv4_engine_open. 0 in a field selects its default. */
 typedef struct dsv4_engine_options {
   uint32_t struct_size;
   dsv4_backend backend;
-  dsv4_numerics numerics;
   /* Number of devices that split the model's matrices (tensor parallelism), at most 8; 0 = the
    * first device alone. Results are bit for bit the same for any count, and a session saved with
    * one count loads with any other. The count must divide the model's o_groups.
@@ -99,47 +121,30 @@ typedef struct dsv4_engine_options {
    * - CUDA: all GPUs must have the same architecture and room for their part of the plan. They
    *   exchange data by peer access, or by NCCL (libnccl.so.2, loaded when needed). */
   uint32_t device_count;
-  const int32_t* devices; /* [device_count] device indices */
-  int64_t context_tokens; /* longest session; 0 = max_position_embeddings of the model, the limit */
-  int64_t cache_tokens;   /* tokens of compressed cache for all sessions; 0 = context_tokens */
   int32_t max_sessions;   /* sessions open at the same time; 0 = 4 */
-  /* Prompt tokens in one step, at most context_tokens; 0 = 256, or 4096 if device_weight_bytes or
-   * cpu_experts is set: each step of a prompt then reads nearly all experts from host memory, and
-   * with larger chunks more tokens share each read. */
-  int32_t prefill_chunk_tokens;
-  /* CPU threads, including the calling one; 0 = one per core. cpu_experts uses them, too. */
-  int32_t threads;
-  int32_t reserved;          /* 0 */
-  dsv4_progress_fn progress; /* may be NULL */
-  void* progress_user;
-  dsv4_cache_format cache_format;
-  /* The largest dsv4_sampling.draft_tokens that sessions may ask for, 0 to 7. Above 0, the drafter
-   * is loaded and its memory planned. A DSpark drafter lowers it to its block size
-   * (see dsv4_engine_info). */
-  int32_t max_draft_tokens;
-  /* Directory of tuning files written by dsv4-tune, which replace the built-in ones for the same
-   * kernels. NULL or "" for none. Tuning changes speed, never results. CUDA backend only
-   * (otherwise UNSUPPORTED). Errors: NOT_FOUND if it does not exist, CORRUPT for an invalid file
-   * (names the file and key). */
-  const char* tuning_dir;
-  /* The drafter, if max_draft_tokens is above 0. NOT_FOUND if the checkpoint does not have it, or
-   * for AUTO if it has none. */
-  dsv4_drafter drafter;
-  int32_t reserved2; /* 0 */
-  /* Limit of the bytes of weights on each device; 0 = no limit. Routed experts beyond it are stored
-   * in pinned host memory, from which the device's kernels read them.
+  const int32_t* devices; /* [device_count] device indices */
+  /* Longest session; 0 = max_position_embeddings of the model, the limit. If a GPU has no room for
+   * the cache of so many tokens, 0 is the largest multiple of 4096 that fits (cache_tokens = 0). */
+  int64_t context_tokens;
+  int64_t cache_tokens; /* tokens of compressed cache for all sessions; 0 = context_tokens */
+  /* Limit of the bytes of weights on each device. Routed experts beyond it are stored in pinned
+   * host memory, from which the device's kernels read them.
+   * - 0: as much as fits the free memory after the cache and the workspaces, less a reserve: 1 GiB
+   *   or 1/16 of it, whichever is less; on an integrated GPU 8 GiB or 8 %, whichever is more, but
+   *   at most a quarter. A group of processes has no limit.
    * - Results are bit for bit the same with any limit.
    * - The least value holds all weights other than routed experts, one expert of each layer, and
    *   buffers for moving experts. Steps of long prompts use up to an eighth of the rest as buffers
    *   for experts from the host.
    * - On an integrated GPU, which shares the host's memory, experts beyond the limit stay on disk,
    *   as with host_weight_bytes. Buffers of these reads count towards the limit.
-   * CUDA backend only (otherwise UNSUPPORTED). Errors: INVALID_ARGUMENT below the least value,
-   * which the message names; OUT_OF_HOST_MEMORY if the machine's free memory cannot hold the other
-   * experts. */
+   * CUDA and AUTO only (otherwise UNSUPPORTED); AUTO on the CPU keeps it by using no device memory.
+   * Errors: INVALID_ARGUMENT below the least value, which the message names; OUT_OF_HOST_MEMORY if
+   * the machine's free memory cannot hold the other experts. */
   int64_t device_weight_bytes;
-  /* Limit of the bytes of host memory for routed experts, all devices together; 0 = no limit.
-   * Experts of cpu_experts count towards it. Results are bit for bit the same with any limit.
+  /* Limit of the bytes of host memory for routed experts, all devices together; 0 = no limit, or
+   * 7/8 of the free memory with device_weight_bytes = 0. Experts of cpu_experts count towards it.
+   * Results are bit for bit the same with any limit.
    * - CUDA: experts beyond it stay in the checkpoint's files, which must not change. A step reads
    *   the experts that it needs. If a read fails, the step fails with IO or CORRUPT and can be
    *   repeated.
@@ -151,99 +156,130 @@ typedef struct dsv4_engine_options {
    * least value), or on an integrated GPU (use device_weight_bytes there); OUT_OF_HOST_MEMORY if
    * the machine's free memory cannot hold the experts within the limit. */
   int64_t host_weight_bytes;
-  /* Several processes, one device each, that split the model: see dsv4_group_create_id. */
-  const char* group_id; /* of dsv4_group_create_id; NULL or "" without a group */
-  int32_t group_size;   /* number of processes, 2 to 8; 0 without a group */
-  int32_t group_rank;   /* 0: this process opens the engine; 1 to group_size - 1: it serves */
-  /* File that counts how often each routed expert was chosen; NULL or "" for none. The experts
-   * with the highest counts start in the fastest memory. Results do not depend on it.
-   * - The file need not exist. The engine replaces it, with its own counts added, when it is closed
-   *   or suspended and every five minutes, on a thread of its own. If it cannot, it logs a warning.
-   * - In a group, the process of rank 0 sends the counts to the others.
-   * Errors, which leave the file unchanged: CORRUPT for a damaged file; VERSION_MISMATCH for
-   * another format or another model's file; INVALID_ARGUMENT if all experts are in the same kind of
-   * memory, so that none can move, and for a rank other than 0. */
-  const char* expert_profile;
-  /* 1: skips the check of the model folder's canary. The check costs a prefill of its prompt. */
-  int32_t skip_canary;
-  /* Number of routed experts of each layer that the CPU computes while the GPU computes the
-   * others; 0 = none. These are the layer's last experts. They are stored in host memory only, in
-   * the checkpoint's format.
-   * - Results depend on this number, because the CPU sums in another order. For a given number they
-   *   are bit for bit the same with any number of threads and any limits above.
-   * - A saved session loads only with the number that it was saved with (VERSION_MISMATCH).
-   * - Steps are not recorded as CUDA graphs.
-   * CUDA backend with one device only (otherwise UNSUPPORTED). Errors: INVALID_ARGUMENT if it is
-   * negative or leaves no expert to the GPU; OUT_OF_HOST_MEMORY if the machine's free memory cannot
-   * hold the experts. */
-  int32_t cpu_experts;
+  /* Prompt tokens in one step, at most context_tokens; 0 = 256 on the CPU and 2048 on CUDA, or 4096
+   * if not all experts are in device memory: each step of a prompt then reads nearly all of the
+   * others, and with larger chunks more tokens share each read. */
+  int32_t prefill_chunk_tokens;
+  /* CPU threads, including the calling one; 0 = one per core. cpu_experts uses them, too. */
+  int32_t threads;
+  /* The drafter, if max_draft_tokens is above 0. NOT_FOUND if the checkpoint does not have it, or
+   * for AUTO if it has none. */
+  dsv4_drafter drafter;
+  /* Most drafts of a session and step, 0 to 7. Above 0, the drafter is loaded and its memory
+   * planned, and sessions draft unless their dsv4_sampling.draft_tokens asks for fewer or none. A
+   * DSpark drafter lowers it to its block size (see dsv4_engine_info). */
+  int32_t max_draft_tokens;
+  dsv4_progress_fn progress; /* may be NULL */
+  void* progress_user;
+  const dsv4_group_options* group; /* NULL: no group of processes */
+  /* [setting_count] rare options, as "KEY=VALUE". Most programs need none. An unknown key or value
+   * is INVALID_ARGUMENT, and the message lists what is known. Keys:
+   * - cache_format: how the KV cache stores a row; a saved session loads only into the format that
+   *   it was saved with. UNSUPPORTED for a format that the numerics cannot use.
+   *     packed          584 bytes: fp8 with scales, and bf16. The default of published numerics
+   *     bf16            1024 bytes, the same results as packed
+   *     fp8_per_tensor  512 bytes. Changes results: rows, including their RoPE part, and queries
+   *                     are rounded to e4m3 with the fixed scale 1; values beyond 448 become 448
+   *     f32             2048 bytes. The default, and only for, fp32 and exact numerics
+   * - canary: "off" skips the check of the model folder's canary, which costs a prefill of its
+   *   prompt.
+   * - cpu_experts: number of routed experts of each layer that the CPU computes while the GPU
+   *   computes the others. These are the layer's last experts. They are stored in host memory only,
+   *   in the checkpoint's format. Results depend on this number, because the CPU sums in another
+   *   order; for a given number they are bit for bit the same with any number of threads and any
+   *   limits above. A saved session loads only with the number that it was saved with
+   *   (VERSION_MISMATCH). Steps are not recorded as CUDA graphs. CUDA backend with one device only
+   *   (otherwise UNSUPPORTED). INVALID_ARGUMENT if it is negative or leaves no expert to the GPU.
+   * - expert_profile: a file that counts how often each routed expert was chosen. The experts with
+   *   the highest counts start in the fastest memory. Results do not depend on it. The file need
+   *   not exist. The engine replaces it, with its own counts added, when it is closed or suspended
+   *   and every five minutes, on a thread of its own; if it cannot, it logs a warning. In a group,
+   *   the process of rank 0 sends the counts to the others. Errors, which leave the file unchanged:
+   *   CORRUPT for a damaged file; VERSION_MISMATCH for another format or another model's file;
+   *   INVALID_ARGUMENT if all experts are in the same kind of memory, and for a rank other than 0.
+   * - numerics: "published" rounds to bf16 as the published code; "fp32" and "exact" are for
+   *   verification, with the reference backend only.
+   * - tuning_dir: a folder of tuning files written by dsv4-tune, which replace the built-in ones
+   *   for the same kernels. Changes speed, never results. CUDA backend only (otherwise
+   *   UNSUPPORTED). NOT_FOUND if it does not exist, CORRUPT for an invalid file. */
+  const char* const* settings;
+  uint64_t setting_count;
 } dsv4_engine_options;
-#define DSV4_ENGINE_OPTIONS_INIT                                                                   \
-  {                                                                                                \
-    sizeof(dsv4_engine_options), 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, NULL, 0, 0, 0, \
-        0, NULL, 0, 0, NULL, 0, 0                                                                  \
-  }
+#define DSV4_ENGINE_OPTIONS_INIT \
+  { sizeof(dsv4_engine_options), 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0 }
 
 /* The settings in effect and the planned memory. Numbers of bytes are totals over all devices,
- * unless the field says otherwise. */
+ * unless the field says otherwise. The strings are static. */
 typedef struct dsv4_engine_info {
   uint32_t struct_size;
-  dsv4_backend backend;
-  dsv4_numerics numerics;
-  int32_t threads;
-  int64_t context_tokens;
-  int64_t cache_tokens;
-  int32_t max_sessions;
-  int32_t prefill_chunk_tokens;
+  /* The model. */
   int32_t vocab_size;
-  int32_t has_tokenizer; /* 0 or 1 */
-  int32_t has_mtp;       /* 0 or 1; see checkpoint_drafter */
+  int32_t layers;
   int32_t bos_token;
   int32_t eos_token;
-  int32_t layers;
-  uint64_t weight_bytes;    /* weights, mapped or copied from the checkpoint */
-  uint64_t cache_bytes;     /* KV block pool and compressor states: the sum of the four below */
-  uint64_t workspace_bytes; /* activations and scratch */
-  dsv4_cache_format cache_format;
+  int32_t has_tokenizer;           /* 0 or 1 */
+  dsv4_drafter checkpoint_drafter; /* the drafter in the model folder, or NONE */
+  dsv4_canary canary;              /* NONE in a plan */
+  /* The settings in effect. */
+  dsv4_backend backend;
+  int32_t threads;
+  int32_t max_sessions;
+  int32_t prefill_chunk_tokens;
+  dsv4_drafter drafter; /* the drafter in use, or NONE */
   int32_t max_draft_tokens;
-  uint64_t cache_window_bytes;     /* sliding-window rows */
+  /* Routed experts of each layer that the CPU computes. device_experts, host_experts and
+   * disk_experts do not count them. */
+  int32_t cpu_experts;
+  int32_t device_count; /* including the devices of the group's other processes */
+  int64_t context_tokens;
+  int64_t cache_tokens;
+  const char* numerics;     /* as in the setting of that name */
+  const char* cache_format; /* as in the setting of that name */
+  /* Memory. */
+  uint64_t weight_bytes;       /* weights, mapped or copied from the checkpoint */
+  uint64_t workspace_bytes;    /* activations and scratch */
+  uint64_t cache_bytes;        /* KV block pool and compressor states: the sum of the next four */
+  uint64_t cache_window_bytes; /* sliding-window rows */
   uint64_t cache_compressed_bytes; /* compressed rows */
   uint64_t cache_index_bytes;      /* index keys */
   uint64_t cache_state_bytes;      /* compressor states of sessions and restore points */
-  int32_t device_count;            /* including the devices of the group's other processes */
-  int32_t step_exchanges;          /* all-gathers in a step that computes logits; 0 on one device */
-  uint64_t token_exchange_bytes;   /* bytes that each device gathers for one token of a step */
   /* Bytes of the device with the largest total. The CPU backend maps weights once for all devices;
    * device_weight_bytes then counts the bytes that one device reads. */
   uint64_t device_weight_bytes;
   uint64_t device_cache_bytes;
   uint64_t device_workspace_bytes;
-  dsv4_drafter checkpoint_drafter; /* the drafter in the model folder, or NONE */
-  dsv4_drafter drafter;            /* the drafter in use, or NONE */
   /* Routed experts in device memory and in host memory, including the drafter's. Both are spread
    * evenly over the layers. With the CPU backend, host_experts is the number of experts kept in
    * memory, or 0 if host_weight_bytes is 0 and all weights are in memory. */
   int64_t device_experts;
   int64_t host_experts;
+  int64_t disk_experts; /* routed experts that stay in the checkpoint's files */
   /* Bytes of the experts in host memory, including those of cpu_experts, and of the buffers for
    * reads from disk. Not part of weight_bytes. */
   uint64_t host_weight_bytes;
   /* Bytes of routed experts that one token reads in all layers. If a fraction h of them is in
    * device memory, the devices together read the fraction 1 - h from host memory or disk. */
   uint64_t token_expert_bytes;
-  int64_t disk_experts; /* routed experts that stay in the checkpoint's files */
-  dsv4_canary canary;   /* NONE in a plan */
-  /* Routed experts of each layer that the CPU computes. device_experts, host_experts and
-   * disk_experts do not count them. */
-  int32_t cpu_experts;
+  /* Exchange between devices. */
+  uint64_t token_exchange_bytes; /* bytes that each device gathers for one token of a step */
+  int64_t step_exchanges;        /* all-gathers in a step that computes logits; 0 on one device */
+  /* Predicted tokens per second: of one session without drafts, and of a long prompt. From the
+   * bytes of each kind of memory, table values for the rates of known devices (disk: 3 GB/s), and
+   * experts that are all chosen equally often. An expert_profile makes it faster. 0: not predicted.
+   */
+  double predicted_decode_tokens_per_second;
+  double predicted_prefill_tokens_per_second;
 } dsv4_engine_info;
 #define DSV4_ENGINE_INFO_INIT                                                                      \
   {                                                                                                \
-    sizeof(dsv4_engine_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                                   \
+    sizeof(dsv4_engine_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                          \
   }
 
-/* Opens the model folder `path` (UTF-8, NUL-terminated).
+/* Opens the model folder or GGUF file `path` (UTF-8, NUL-terminated).
+ *
+ * - A folder has a model in DeepSeek's layout, or one GGUF model (INVALID_ARGUMENT for several).
+ *   Any part of a split GGUF model opens the whole. CUDA does not run GGUF files (UNSUPPORTED).
  * - options: may be NULL.
  * - On success the caller owns *engine.
  * - A folder without tokenizer.json opens too. Functions that need text then return NOT_FOUND.
@@ -260,8 +296,8 @@ DSV4_API void dsv4_engine_close(dsv4_engine* engine) DSV4_NOEXCEPT;
 DSV4_API dsv4_status dsv4_engine_get_info(const dsv4_engine* engine, dsv4_engine_info* info,
                                           dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Planned memory of one device of an engine. The CPU backend maps weights once for all devices;
- * weight_bytes then counts the bytes that this device reads. */
+/* Planned memory of one device: see dsv4_plan_device. The CPU backend maps weights once for all
+ * devices; weight_bytes then counts the bytes that this device reads. */
 typedef struct dsv4_device_info {
   uint32_t struct_size;
   int32_t index; /* of the backend's devices; -1: a device of another process of the group */
@@ -271,12 +307,6 @@ typedef struct dsv4_device_info {
 } dsv4_device_info;
 #define DSV4_DEVICE_INFO_INIT \
   { sizeof(dsv4_device_info), 0, 0, 0, 0 }
-
-/* Reports device `device` of an engine, from 0 to device_count - 1. May run concurrently.
- * Errors: INVALID_ARGUMENT if `device` is out of range. */
-DSV4_API dsv4_status dsv4_engine_get_device(const dsv4_engine* engine, int32_t device,
-                                            dsv4_device_info* info,
-                                            dsv4_error** error) DSV4_NOEXCEPT;
 
 /* What a measurement should record about an engine. The strings live as long as the handle. */
 typedef struct dsv4_engine_identity {
@@ -291,9 +321,12 @@ typedef struct dsv4_engine_identity {
   /* Why DSV4_BACKEND_AUTO did not choose a GPU: names the device and the operator, capability or
    * memory at fault. "" if it chose one, and for other backends. */
   const char* backend_reason;
+  const char* chat_encoder; /* "preview" or "0731" (see dsv4_chat_encoder); "" without tokenizer */
+  /* Why chat_encoder is a guess: no file of the folder identifies it. "" if one does. */
+  const char* chat_encoder_guess;
 } dsv4_engine_identity;
 #define DSV4_ENGINE_IDENTITY_INIT \
-  { sizeof(dsv4_engine_identity), 0, NULL, NULL, NULL, NULL }
+  { sizeof(dsv4_engine_identity), 0, NULL, NULL, NULL, NULL, NULL, NULL }
 
 /* Identifies the engine. May run concurrently. The first call reads up to 8 KiB of every tensor. */
 DSV4_API dsv4_status dsv4_engine_get_identity(const dsv4_engine* engine,
@@ -305,24 +338,13 @@ DSV4_API dsv4_status dsv4_engine_get_identity(const dsv4_engine* engine,
  * them when a session needs them. A request is one session's part of a step. */
 typedef struct dsv4_engine_metrics {
   uint32_t struct_size;
-  int32_t device_lost;          /* 1 after a step failed as DEVICE_LOST: no later one succeeds */
-  int32_t sessions;             /* open now */
-  int32_t waiting_requests;     /* requests in the running step or waiting for one */
-  uint64_t steps;               /* forward passes */
-  double step_seconds;          /* time in steps */
-  uint64_t step_tokens;         /* tokens computed: of prompts, generated ones and drafts */
-  uint64_t cancelled_requests;  /* requests that were cancelled */
-  uint64_t failed_requests;     /* requests that failed for another reason */
-  uint64_t prompt_tokens;       /* tokens of all syncs */
-  uint64_t reused_tokens;       /* part of prompt_tokens whose cache rows were reused */
-  uint64_t prefix_cache_tokens; /* part of reused_tokens from the prefix cache */
-  uint64_t prefilled_tokens;    /* prompt tokens computed */
-  uint64_t generated_tokens;    /* tokens delivered */
-  uint64_t draft_steps;         /* requests that verified drafts */
-  uint64_t drafted_tokens;      /* drafts verified */
-  uint64_t accepted_tokens;     /* drafts accepted */
-  uint64_t exchanged_bytes;     /* bytes that each device gathered from the others */
-  int32_t window_blocks;        /* KV blocks of window rows, 64 tokens each */
+  /* State. */
+  int32_t suspended;        /* 1 while the engine is suspended (dsv4_engine_suspend) */
+  int32_t device_lost;      /* 1 after a step failed as DEVICE_LOST, until dsv4_engine_resume */
+  int32_t sessions;         /* open now */
+  int32_t waiting_requests; /* requests in the running step or waiting for one */
+  /* Cache. */
+  int32_t window_blocks; /* KV blocks of window rows, 64 tokens each */
   int32_t window_blocks_used;
   int32_t window_blocks_cached;
   int32_t compressed_kv_blocks; /* KV blocks of compressed rows, 256 tokens each */
@@ -331,41 +353,57 @@ typedef struct dsv4_engine_metrics {
   int32_t state_slots; /* compressor states */
   int32_t state_slots_used;
   int32_t state_slots_cached;
-  int32_t suspended; /* 1 while the engine is suspended (dsv4_engine_suspend) */
-  /* Alarms (see dsv4_alarms): the number of syncs whose output raised them. */
-  uint64_t alarm_nonfinite_logits;
-  uint64_t alarm_frozen_logits;
-  uint64_t alarm_token_run;
-  uint64_t alarm_bos_run;
-  uint64_t alarm_few_accepted;
+  /* Steps. */
+  uint64_t steps;              /* forward passes */
+  double step_seconds;         /* time in steps */
+  uint64_t step_tokens;        /* tokens computed: of prompts, generated ones and drafts */
+  uint64_t cancelled_requests; /* requests that were cancelled */
+  uint64_t failed_requests;    /* requests that failed for another reason */
+  uint64_t exchanged_bytes;    /* bytes that each device gathered from the others */
+  /* Tokens. */
+  uint64_t prompt_tokens;       /* tokens of all syncs */
+  uint64_t reused_tokens;       /* part of prompt_tokens whose cache rows were reused */
+  uint64_t prefix_cache_tokens; /* part of reused_tokens from the prefix cache */
+  uint64_t prefilled_tokens;    /* prompt tokens computed */
+  uint64_t generated_tokens;    /* tokens delivered */
+  /* Drafts. */
+  uint64_t draft_steps;     /* requests that verified drafts */
+  uint64_t drafted_tokens;  /* drafts verified */
+  uint64_t accepted_tokens; /* drafts accepted */
   /* Reads of routed experts; 0 if all experts are in device memory. A pass reads an expert once for
    * all batch tokens that chose it. The last few passes may not be counted yet. */
+  uint64_t moved_experts;       /* experts moved to device memory */
   uint64_t device_expert_reads; /* from device memory */
+  uint64_t device_read_bytes;   /* bytes of device_expert_reads, by all devices */
   uint64_t host_expert_reads;   /* from host memory */
   uint64_t host_read_bytes;     /* bytes of host_expert_reads, by all devices */
-  uint64_t moved_experts;       /* experts moved to device memory */
-  /* Experts read from disk, counted for each device. With the CPU backend: experts beyond
-   * host_weight_bytes that steps needed, even if the system's page cache had them;
-   * disk_read_seconds is 0. */
-  uint64_t disk_expert_reads;
-  uint64_t disk_read_bytes;   /* their bytes, by all devices */
-  double disk_read_seconds;   /* time that passes waited for these reads */
-  uint64_t device_read_bytes; /* bytes of device_expert_reads, by all devices */
-  /* Bytes of experts that all devices copied from host memory for steps of long prompts, including
-   * experts that no token chose. host_read_bytes counts the chosen ones. */
-  uint64_t streamed_bytes;
-  double stream_seconds; /* time that these copies took */
-  uint64_t alarm_canary; /* 1 if dsv4_engine_info.canary is FAILED */
-  /* Experts that the CPU computed (cpu_experts), counted once per pass like host_expert_reads. */
-  uint64_t cpu_expert_reads;
-  uint64_t cpu_read_bytes; /* their bytes, in the checkpoint's format */
-  double cpu_seconds;      /* time of these computations, which run concurrently with the device */
   /* Estimates: device_read_bytes and host_read_bytes divided by the rates of copies, which are
    * measured when the engine opens. Kernels read experts in place and during other work, so these
    * reads cannot be timed. For the streamed part of host_read_bytes, stream_seconds is the measured
    * time. 0 with the CPU backend. */
   double device_read_seconds;
   double host_read_seconds;
+  /* Bytes of experts that all devices copied from host memory for steps of long prompts, including
+   * experts that no token chose. host_read_bytes counts the chosen ones. */
+  uint64_t streamed_bytes;
+  double stream_seconds; /* time that these copies took */
+  /* Experts read from disk, counted for each device. With the CPU backend: experts beyond
+   * host_weight_bytes that steps needed, even if the system's page cache had them;
+   * disk_read_seconds is 0. */
+  uint64_t disk_expert_reads;
+  uint64_t disk_read_bytes; /* their bytes, by all devices */
+  double disk_read_seconds; /* time that passes waited for these reads */
+  /* Experts that the CPU computed (cpu_experts), counted once per pass like host_expert_reads. */
+  uint64_t cpu_expert_reads;
+  uint64_t cpu_read_bytes; /* their bytes, in the checkpoint's format */
+  double cpu_seconds;      /* time of these computations, which run concurrently with the device */
+  /* Alarms (see dsv4_alarms): the number of syncs whose output raised them. */
+  uint64_t alarm_nonfinite_logits;
+  uint64_t alarm_frozen_logits;
+  uint64_t alarm_token_run;
+  uint64_t alarm_bos_run;
+  uint64_t alarm_few_accepted;
+  uint64_t alarm_canary; /* 1 if dsv4_engine_info.canary is FAILED */
 } dsv4_engine_metrics;
 #define DSV4_ENGINE_METRICS_INIT                                                                   \
   {                                                                                                \
@@ -378,14 +416,6 @@ typedef struct dsv4_engine_metrics {
 DSV4_API dsv4_status dsv4_engine_get_metrics(const dsv4_engine* engine,
                                              dsv4_engine_metrics* metrics,
                                              dsv4_error** error) DSV4_NOEXCEPT;
-
-/* The same as a JSON object on one line, with the settings that explain the numbers. Keys (later
- * versions may add more): "engine", "sessions", "steps", "tokens", "drafts", "cache", "exchange",
- * "experts", "alarms", each an object. Writes up to `capacity` bytes to `json`, without a
- * terminator, and the full length to *needed. */
-DSV4_API dsv4_status dsv4_engine_get_metrics_json(const dsv4_engine* engine, char* json,
-                                                  size_t capacity, size_t* needed,
-                                                  dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Frees the memory of an engine that is not needed for a while, and keeps its sessions.
  * - Freed: the weights, the key/value cache, the workspace and the CUDA graphs; on the CPU also the
@@ -408,8 +438,13 @@ DSV4_API dsv4_status dsv4_engine_suspend(dsv4_engine* engine, const char* folder
 
 /* Loads the weights of a suspended engine again and restores the cache. Sessions continue as if the
  * engine had not been suspended: same tokens, logits and log-probabilities, bit for bit.
+ * - An engine whose device was lost (DEVICE_LOST) is resumed, too: it opens its devices again. The
+ *   cache is lost with the device, so each session computes its tokens again with its next prefill
+ *   or step. Sessions keep their tokens, sampling and grammar, and continue with the same bits. If
+ *   this process cannot use the device any more, the call fails; a new process can.
  * - progress: may be NULL; called with DSV4_PROGRESS_LOAD. A non-zero return value cancels.
- * - Does nothing if the engine is not suspended. Threads as dsv4_engine_suspend.
+ * - Does nothing if the engine is neither suspended nor lost. Threads as dsv4_engine_suspend.
+ * - An engine of a group of processes cannot be resumed (UNSUPPORTED): open the group again.
  * Errors leave the engine suspended with nothing lost, so that the call can be repeated: those of
  * dsv4_engine_open, VERSION_MISMATCH (the folder has other weights now), CANCELLED, BUSY. */
 DSV4_API dsv4_status dsv4_engine_resume(dsv4_engine* engine, dsv4_progress_fn progress,
@@ -425,7 +460,8 @@ DSV4_API dsv4_status dsv4_engine_resume(dsv4_engine* engine, dsv4_progress_fn pr
 DSV4_API dsv4_status dsv4_plan(const char* path, const dsv4_engine_options* options,
                                dsv4_engine_info* info, dsv4_error** error) DSV4_NOEXCEPT;
 
-/* The same for one device, from 0 to device_count - 1, as dsv4_engine_get_device reports it. */
+/* The same for one device, from 0 to device_count - 1. Errors: also INVALID_ARGUMENT if `device` is
+ * out of range. */
 DSV4_API dsv4_status dsv4_plan_device(const char* path, const dsv4_engine_options* options,
                                       int32_t device, dsv4_device_info* info,
                                       dsv4_error** error) DSV4_NOEXCEPT;
@@ -434,8 +470,8 @@ DSV4_API dsv4_status dsv4_plan_device(const char* path, const dsv4_engine_option
  * two machines with one GPU each. NCCL (libnccl.so.2, the same version everywhere) connects them.
  * 1. The process that opens the engine creates an id from its options. The host sends the id to the
  *    other processes.
- * 2. That process calls dsv4_engine_open with the id and group_rank 0. The others call
- *    dsv4_group_serve with the id and the ranks 1 to group_size - 1. The calls may be made in any
+ * 2. That process calls dsv4_engine_open with the id and rank 0. The others call dsv4_group_serve
+ *    with the id and the ranks 1 to size - 1. The calls may be made in any
  *    order, within five minutes.
  * 3. The engine works like any other: its results are bit for bit those of one device. A step that
  *    has begun is not cancelled.
@@ -453,14 +489,14 @@ DSV4_API dsv4_status dsv4_plan_device(const char* path, const dsv4_engine_option
 
 /* Creates the id of a new group, a text of about 500 bytes. From then on NCCL accepts connections
  * in this process, which must not end before the engine is open.
- * - options: of the engine, with group_size from 2 to 8. The id carries group_size, numerics,
- *   context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, cache_format,
- *   max_draft_tokens, drafter, device_weight_bytes and host_weight_bytes. A process that leaves one
- *   of these fields 0 uses the id's value.
+ * - options: of the engine, with a `group` whose size is 2 to 8. The id carries the size of the
+ *   group, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, max_draft_tokens,
+ *   drafter, device_weight_bytes, host_weight_bytes, and the settings numerics and cache_format. A
+ *   process that leaves one of these at its default uses the id's value.
  * - Writes up to `capacity` bytes to `id`, without a terminator, and the full length to *needed.
  *   `capacity` must be at least 1024: each call creates another id, so the size cannot be queried
  *   first.
- * Errors: INVALID_ARGUMENT for a smaller capacity or another group_size, UNSUPPORTED without NCCL.
+ * Errors: INVALID_ARGUMENT for a smaller capacity or another size, UNSUPPORTED without NCCL.
  */
 DSV4_API dsv4_status dsv4_group_create_id(const dsv4_engine_options* options, char* id,
                                           size_t capacity, size_t* needed,
@@ -468,7 +504,7 @@ DSV4_API dsv4_status dsv4_group_create_id(const dsv4_engine_options* options, ch
 
 /* Loads this process's part of the model folder `path` and computes its part of the steps that rank
  * 0 starts. Blocks until rank 0 closes its engine, then returns OK.
- * - options: group_id and group_rank as above. The device, the tuning folder and the progress
+ * - options: with `group` as above. The device, the tuning folder and the progress
  *   function are this process's own. The progress function is called while weights are loaded
  *   (DSV4_PROGRESS_LOAD) and then at least once a second (DSV4_PROGRESS_SERVE). A non-zero return
  *   value stops the process (CANCELLED), and the others lose their device.
@@ -476,15 +512,15 @@ DSV4_API dsv4_status dsv4_group_create_id(const dsv4_engine_options* options, ch
 DSV4_API dsv4_status dsv4_group_serve(const char* path, const dsv4_engine_options* options,
                                       dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Describes the model folder `path` as a JSON object on one line. Reads the headers of its files
- * and the beginning and end of every tensor. Keys (later versions may add more):
+/* Describes the model folder or GGUF file `path` as a JSON object on one line. Reads the headers of
+ * its files and the beginning and end of every tensor. Keys (later versions may add more):
  * - "fingerprint": as in dsv4_engine_identity.
  * - "weight_format": as in dsv4_engine_identity.
  * - "has_mtp": true or false.
  * - "drafter": null, "mtp" or "dspark".
  * - "tokenizer": null or an object.
- * - "chat_encoder": null, or an object with the encoder's "name" and the "file" that identified it
- *   (see dsv4_chat_encoder).
+ * - "chat_encoder": null without a tokenizer, or an object: the encoder's "name"; the "file" that
+ *   identified it, or null; why it is a "guess", or null (see dsv4_chat_encoder).
  * - "tensors": count, bytes and shards; count and bytes by dtype.
  * - "config": the model's dimensions by their keys in config.json.
  * Writes up to `capacity` bytes to `json`, without a terminator, and the full length to *needed.

@@ -30,29 +30,29 @@ struct ProgressReport {
 // call, which throws an Error with DSV4_ERR_CANCELLED. The call rethrows what the callback throws.
 using Progress = std::function<bool(const ProgressReport& report)>;
 
+// One process of a group, with the fields of dsv4_group_options.
+struct GroupOptions {
+  int32_t size = 0;  // 0: no group
+  int32_t rank = 0;
+  std::string id = {};
+};
+
 // The fields of dsv4_engine_options. 0 and empty are the defaults.
 struct EngineOptions {
   dsv4_backend backend = DSV4_BACKEND_AUTO;
-  dsv4_numerics numerics = DSV4_NUMERICS_PUBLISHED;
   std::vector<int32_t> devices = {};
+  int32_t max_sessions = 0;
   int64_t context_tokens = 0;
   int64_t cache_tokens = 0;
-  int32_t max_sessions = 0;
-  int32_t prefill_chunk_tokens = 0;
-  int32_t threads = 0;
-  Progress progress = nullptr;
-  dsv4_cache_format cache_format = DSV4_CACHE_AUTO;
-  int32_t max_draft_tokens = 0;
-  std::string tuning_dir = {};
-  dsv4_drafter drafter = DSV4_DRAFTER_AUTO;
   int64_t device_weight_bytes = 0;
   int64_t host_weight_bytes = 0;
-  std::string group_id = {};
-  int32_t group_size = 0;
-  int32_t group_rank = 0;
-  std::string expert_profile = {};
-  bool skip_canary = false;
-  int32_t cpu_experts = 0;
+  int32_t prefill_chunk_tokens = 0;
+  int32_t threads = 0;
+  dsv4_drafter drafter = DSV4_DRAFTER_AUTO;
+  int32_t max_draft_tokens = 0;
+  Progress progress = nullptr;
+  GroupOptions group = {};
+  std::vector<std::string> settings = {};  // rare options, as "KEY=VALUE"
 };
 
 // The settings in effect and the planned memory.
@@ -64,6 +64,18 @@ using DeviceInfo = dsv4_device_info;
 // What a measurement should record about an engine, with the fields of dsv4_engine_identity.
 struct EngineIdentity {
   std::string device, weight_format, fingerprint, backend_reason;
+  std::string chat_encoder, chat_encoder_guess;
+};
+
+// A device that an engine can use, with the fields of dsv4_device.
+struct Device {
+  dsv4_backend backend = DSV4_BACKEND_CPU;
+  int32_t index = 0;  // for EngineOptions::devices; -1: `reason` says why no GPU is listed
+  bool usable = false;
+  int32_t compute_capability = 0;  // of a GPU: 120 for 12.0
+  bool integrated = false;         // the sizes are the system's
+  uint64_t total_bytes = 0, free_bytes = 0;
+  std::string name, reason;  // `reason`: why it is not usable
 };
 
 namespace detail {
@@ -93,45 +105,75 @@ class ProgressCall {
   const Progress& progress_;
 };
 
-// Options as a C struct. The options and `progress` must outlive the object.
-inline dsv4_engine_options ViewOf(const EngineOptions& in, ProgressCall* progress) {
-  dsv4_engine_options out = DSV4_ENGINE_OPTIONS_INIT;
-  out.backend = in.backend;
-  out.numerics = in.numerics;
-  out.device_count = static_cast<uint32_t>(in.devices.size());
-  out.devices = in.devices.empty() ? nullptr : in.devices.data();
-  out.context_tokens = in.context_tokens;
-  out.cache_tokens = in.cache_tokens;
-  out.max_sessions = in.max_sessions;
-  out.prefill_chunk_tokens = in.prefill_chunk_tokens;
-  out.threads = in.threads;
-  out.progress = progress->function();
-  out.progress_user = progress->user();
-  out.cache_format = in.cache_format;
-  out.max_draft_tokens = in.max_draft_tokens;
-  out.tuning_dir = in.tuning_dir.c_str();
-  out.drafter = in.drafter;
-  out.device_weight_bytes = in.device_weight_bytes;
-  out.host_weight_bytes = in.host_weight_bytes;
-  out.group_id = in.group_id.c_str();
-  out.group_size = in.group_size;
-  out.group_rank = in.group_rank;
-  out.expert_profile = in.expert_profile.c_str();
-  out.skip_canary = in.skip_canary ? 1 : 0;
-  out.cpu_experts = in.cpu_experts;
-  return out;
-}
+// Options as a C struct, and the call's progress. The options must outlive the object.
+class EngineOptionsView {
+ public:
+  explicit EngineOptionsView(const EngineOptions& in) : progress(in.progress) {
+    for (const std::string& setting : in.settings) settings_.push_back(setting.c_str());
+    group_.size = in.group.size;
+    group_.rank = in.group.rank;
+    group_.id = in.group.id.c_str();
+    view_.backend = in.backend;
+    view_.device_count = static_cast<uint32_t>(in.devices.size());
+    view_.devices = in.devices.empty() ? nullptr : in.devices.data();
+    view_.max_sessions = in.max_sessions;
+    view_.context_tokens = in.context_tokens;
+    view_.cache_tokens = in.cache_tokens;
+    view_.device_weight_bytes = in.device_weight_bytes;
+    view_.host_weight_bytes = in.host_weight_bytes;
+    view_.prefill_chunk_tokens = in.prefill_chunk_tokens;
+    view_.threads = in.threads;
+    view_.drafter = in.drafter;
+    view_.max_draft_tokens = in.max_draft_tokens;
+    view_.progress = progress.function();
+    view_.progress_user = progress.user();
+    view_.group = in.group.size == 0 && in.group.id.empty() ? nullptr : &group_;
+    view_.settings = settings_.data();
+    view_.setting_count = settings_.size();
+  }
+  EngineOptionsView(const EngineOptionsView&) = delete;
+  EngineOptionsView& operator=(const EngineOptionsView&) = delete;
+
+  const dsv4_engine_options* get() const noexcept { return &view_; }
+
+  ProgressCall progress;
+
+ private:
+  std::vector<const char*> settings_;
+  dsv4_group_options group_ = DSV4_GROUP_OPTIONS_INIT;
+  dsv4_engine_options view_ = DSV4_ENGINE_OPTIONS_INIT;
+};
 
 }  // namespace detail
+
+// Lists the machine's GPUs, or an entry that says why there is none, then the CPU.
+inline std::vector<Device> ListDevices() {
+  detail::CheckAbi();
+  std::vector<dsv4_device> found(16);
+  std::size_t needed = 0;
+  for (;;) {
+    for (dsv4_device& device : found) device = DSV4_DEVICE_INIT;
+    detail::Call(dsv4_list_devices, found.data(), found.size(), &needed);
+    const bool complete = needed <= found.size();
+    found.resize(needed);
+    if (complete) break;
+  }
+  std::vector<Device> devices;
+  for (const dsv4_device& device : found) {
+    devices.push_back({device.backend, device.index, device.usable != 0, device.compute_capability,
+                       device.integrated != 0, device.total_bytes, device.free_bytes, device.name,
+                       device.reason});
+  }
+  return devices;
+}
 
 // Plans an engine with these options: returns the memory that it would need, and throws the errors
 // that opening it would throw. Reads only the headers of the model's files.
 inline EngineInfo Plan(const std::string& path, const EngineOptions& options = {}) {
   detail::CheckAbi();
-  detail::ProgressCall progress(options.progress);
-  const dsv4_engine_options view = detail::ViewOf(options, &progress);
+  const detail::EngineOptionsView view(options);
   EngineInfo info = DSV4_ENGINE_INFO_INIT;
-  detail::Call(dsv4_plan, path.c_str(), &view, &info);
+  detail::Call(dsv4_plan, path.c_str(), view.get(), &info);
   return info;
 }
 
@@ -139,22 +181,20 @@ inline EngineInfo Plan(const std::string& path, const EngineOptions& options = {
 inline DeviceInfo PlanDevice(const std::string& path, int32_t device,
                              const EngineOptions& options = {}) {
   detail::CheckAbi();
-  detail::ProgressCall progress(options.progress);
-  const dsv4_engine_options view = detail::ViewOf(options, &progress);
+  const detail::EngineOptionsView view(options);
   DeviceInfo info = DSV4_DEVICE_INFO_INIT;
-  detail::Call(dsv4_plan_device, path.c_str(), &view, device, &info);
+  detail::Call(dsv4_plan_device, path.c_str(), view.get(), device, &info);
   return info;
 }
 
-// Creates the id of a new group of options.group_size processes that split a model. The host sends
+// Creates the id of a new group of options.group.size processes that split a model. The host sends
 // the id to every process. It contains the options that the processes have in common.
 inline std::string CreateGroupId(const EngineOptions& options) {
   detail::CheckAbi();
-  detail::ProgressCall progress(options.progress);
-  const dsv4_engine_options view = detail::ViewOf(options, &progress);
+  const detail::EngineOptionsView view(options);
   std::string id(1024, '\0');
   std::size_t needed = 0;
-  detail::Call(dsv4_group_create_id, &view, id.data(), id.size(), &needed);
+  detail::Call(dsv4_group_create_id, view.get(), id.data(), id.size(), &needed);
   id.resize(needed);
   return id;
 }
@@ -163,9 +203,8 @@ inline std::string CreateGroupId(const EngineOptions& options) {
 // Returns when rank 0 closes its engine.
 inline void ServeGroup(const std::string& path, const EngineOptions& options) {
   detail::CheckAbi();
-  detail::ProgressCall progress(options.progress);
-  const dsv4_engine_options view = detail::ViewOf(options, &progress);
-  detail::CallBack(progress.thrown, dsv4_group_serve, path.c_str(), &view);
+  detail::EngineOptionsView view(options);
+  detail::CallBack(view.progress.thrown, dsv4_group_serve, path.c_str(), view.get());
 }
 
 // Describes the model folder `path` as a JSON object.
@@ -184,10 +223,9 @@ class Engine {
   // Opens the model folder `path`.
   explicit Engine(const std::string& path, const EngineOptions& options = {}) {
     detail::CheckAbi();
-    detail::ProgressCall progress(options.progress);
-    const dsv4_engine_options view = detail::ViewOf(options, &progress);
+    detail::EngineOptionsView view(options);
     dsv4_engine* engine = nullptr;
-    detail::CallBack(progress.thrown, dsv4_engine_open, path.c_str(), &view, &engine);
+    detail::CallBack(view.progress.thrown, dsv4_engine_open, path.c_str(), view.get(), &engine);
     handle_.reset(engine);
   }
 
@@ -198,18 +236,12 @@ class Engine {
     return info;
   }
 
-  // The planned memory of one device, from 0 to info().device_count - 1.
-  DeviceInfo device(int32_t device) const {
-    DeviceInfo info = DSV4_DEVICE_INFO_INIT;
-    detail::Call(dsv4_engine_get_device, handle_.get(), device, &info);
-    return info;
-  }
-
   // Identifies the device and the checkpoint.
   EngineIdentity identity() const {
     dsv4_engine_identity view = DSV4_ENGINE_IDENTITY_INIT;
     detail::Call(dsv4_engine_get_identity, handle_.get(), &view);
-    return {view.device, view.weight_format, view.fingerprint, view.backend_reason};
+    return {view.device,         view.weight_format, view.fingerprint,
+            view.backend_reason, view.chat_encoder,  view.chat_encoder_guess};
   }
 
   // Counters and gauges. May run concurrently with everything.
@@ -218,14 +250,6 @@ class Engine {
     detail::Call(dsv4_engine_get_metrics, handle_.get(), &metrics);
     return metrics;
   }
-  // The same as a JSON object.
-  std::string MetricsJson() const {
-    return detail::ReadAll<std::string>(
-        2048, [&](char* json, std::size_t capacity, std::size_t* needed) {
-          detail::Call(dsv4_engine_get_metrics_json, handle_.get(), json, capacity, needed);
-        });
-  }
-
   // Gives memory back and keeps the sessions, as dsv4_engine_suspend does: in host memory, or in a
   // file of `folder` if that is not empty.
   void Suspend(const std::string& folder = {}) const {
@@ -245,34 +269,43 @@ class Engine {
     return TokenizerView(tokenizer);
   }
 
-  // The model's default sampling parameters.
+  // The values that 0 stands for in a Sampling of this model. They are valid themselves: greedy
+  // sampling is DSV4_GREEDY, not 0.
   Sampling default_sampling() const {
-    dsv4_sampling sampling = DSV4_SAMPLING_INIT;
-    detail::Call(dsv4_sampling_init, handle_.get(), &sampling);
-    return detail::SamplingOf(sampling);
+    dsv4_sampling view = DSV4_SAMPLING_INIT;
+    detail::Call(dsv4_sampling_init, handle_.get(), &view);
+    Sampling sampling;
+    sampling.temperature = view.temperature;
+    sampling.top_k = view.top_k;
+    sampling.top_p = view.top_p;
+    sampling.min_p = view.min_p;
+    sampling.repetition_penalty = view.repetition_penalty;
+    sampling.seed = view.seed;
+    sampling.max_tokens = view.max_tokens;
+    return sampling;
   }
 
-  // Compiles a grammar for sessions of this engine: JSON texts that are valid under a schema.
-  Grammar SchemaGrammar(std::string_view schema) const {
-    return OpenGrammar(dsv4_grammar_open_schema, schema);
-  }
-  // Texts that a regular expression matches from beginning to end.
-  Grammar RegexGrammar(std::string_view pattern) const {
-    return OpenGrammar(dsv4_grammar_open_regex, pattern);
-  }
-  // Texts of the rule `root` of a grammar in EBNF.
-  Grammar EbnfGrammar(std::string_view rules) const {
-    return OpenGrammar(dsv4_grammar_open_ebnf, rules);
+  // Compiles a grammar for sessions of this engine.
+  Grammar OpenGrammar(dsv4_grammar_kind kind, std::string_view source) const {
+    dsv4_grammar* grammar = nullptr;
+    detail::Call(dsv4_grammar_open, handle_.get(), kind, source.data(), source.size(), &grammar);
+    return Grammar(grammar);
   }
   // Turns that call tools, given as a JSON array in OpenAI's form.
   Grammar ToolGrammar(std::string_view tools, const ToolOptions& options = {}) const {
-    dsv4_tool_options view = DSV4_TOOL_OPTIONS_INIT;
-    view.choice = options.choice;
-    view.name = options.name.empty() ? nullptr : options.name.c_str();
-    view.lenient = options.lenient ? 1 : 0;
+    const dsv4_tool_options view = detail::ToolOptionsView(options);
     dsv4_grammar* grammar = nullptr;
     detail::Call(dsv4_grammar_open_tools, handle_.get(), tools.data(), tools.size(), &view,
                  &grammar);
+    return Grammar(grammar);
+  }
+  // Turns that are JSON of a schema or call tools. Without tools (empty): JSON of the schema.
+  Grammar AnswerGrammar(std::string_view tools, std::string_view schema,
+                        const ToolOptions& options = {}) const {
+    const dsv4_tool_options view = detail::ToolOptionsView(options);
+    dsv4_grammar* grammar = nullptr;
+    detail::Call(dsv4_grammar_open_answer, handle_.get(), tools.empty() ? nullptr : tools.data(),
+                 tools.size(), schema.data(), schema.size(), &view, &grammar);
     return Grammar(grammar);
   }
 
@@ -280,13 +313,6 @@ class Engine {
   dsv4_engine* get() const noexcept { return handle_.get(); }
 
  private:
-  template <class Open>
-  Grammar OpenGrammar(Open open, std::string_view source) const {
-    dsv4_grammar* grammar = nullptr;
-    detail::Call(open, handle_.get(), source.data(), source.size(), &grammar);
-    return Grammar(grammar);
-  }
-
   detail::Handle<dsv4_engine, dsv4_engine_close> handle_;
 };
 

@@ -12,8 +12,10 @@
  * - Drafts change no token.
  * - dsv4_session_save saves the grammar and the position of the output in it.
  *
- * docs/structured-output.md lists the supported keywords of JSON Schema. An unsupported one is an
- * error that names its place.
+ * docs/structured-output.md lists the supported keywords of JSON Schema. A constraint that is not
+ * supported is an error that names its place, or, with `lenient`, is left out. Keywords that the
+ * draft does not know and unknown formats are annotations: they constrain nothing.
+ * dsv4_grammar_get_unenforced returns what a grammar leaves out.
  *
  * Limits
  * - Source text: 1 MiB; regular expressions: 16 KiB. JSON nesting: 60 levels.
@@ -33,32 +35,25 @@ DSV4_BEGIN_DECLS
 /* Immutable. Sessions of its engine may share it, on any threads. */
 typedef struct dsv4_grammar dsv4_grammar;
 
-/* The functions below compile a grammar from `length` bytes of UTF-8 for the vocabulary of
- * `engine`.
+typedef int32_t dsv4_grammar_kind;
+/* JSON texts that are valid under a JSON Schema (draft 2020-12). */
+#define DSV4_GRAMMAR_SCHEMA ((dsv4_grammar_kind)1)
+/* Texts that a regular expression (ECMA-262, Unicode mode) matches from beginning to end. */
+#define DSV4_GRAMMAR_REGEX ((dsv4_grammar_kind)2)
+/* Texts of the rule `root` of a grammar in EBNF. */
+#define DSV4_GRAMMAR_EBNF ((dsv4_grammar_kind)3)
+
+/* Compiles a grammar from `length` bytes of UTF-8 for the vocabulary of `engine`.
  * - On success the caller owns *grammar, and may close it while sessions use it. It does not keep
  *   the engine alive.
  * - The first grammar of an engine also builds an index of the vocabulary (about 100 ms).
- *
  * Errors: INVALID_ARGUMENT for a malformed source and for a grammar that no text matches;
  * UNSUPPORTED for unsupported features and beyond the limits above; NOT_FOUND if the model has no
  * tokenizer. Messages name the place, in schemas and tools by JSON pointer, as in
  * "schema#/properties/a/minLength". */
-
-/* Matches JSON texts that are valid under a JSON Schema (draft 2020-12). */
-DSV4_API dsv4_status dsv4_grammar_open_schema(const dsv4_engine* engine, const char* schema,
-                                              size_t length, dsv4_grammar** grammar,
-                                              dsv4_error** error) DSV4_NOEXCEPT;
-
-/* Matches texts that a regular expression (ECMA-262, Unicode mode) matches from beginning to end.
- */
-DSV4_API dsv4_status dsv4_grammar_open_regex(const dsv4_engine* engine, const char* pattern,
-                                             size_t length, dsv4_grammar** grammar,
-                                             dsv4_error** error) DSV4_NOEXCEPT;
-
-/* Matches texts of the rule `root` of a grammar in EBNF. */
-DSV4_API dsv4_status dsv4_grammar_open_ebnf(const dsv4_engine* engine, const char* rules,
-                                            size_t length, dsv4_grammar** grammar,
-                                            dsv4_error** error) DSV4_NOEXCEPT;
+DSV4_API dsv4_status dsv4_grammar_open(const dsv4_engine* engine, dsv4_grammar_kind kind,
+                                       const char* source, size_t length, dsv4_grammar** grammar,
+                                       dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Which turns a grammar of tools allows. */
 typedef int32_t dsv4_tool_choice;
@@ -66,13 +61,13 @@ typedef int32_t dsv4_tool_choice;
 #define DSV4_TOOL_CHOICE_NONE ((dsv4_tool_choice)1)     /* text without calls */
 #define DSV4_TOOL_CHOICE_REQUIRED ((dsv4_tool_choice)2) /* one or more calls */
 
-/* Options of dsv4_grammar_open_tools. All fields 0: any tool may be called, and its arguments must
- * match its schema. */
+/* Options of dsv4_grammar_open_tools and dsv4_grammar_open_answer. All fields 0: any tool may be
+ * called, and its arguments must match its schema. */
 typedef struct dsv4_tool_options {
   uint32_t struct_size;
   dsv4_tool_choice choice;
   const char* name; /* the only tool that may be called, NUL-terminated; NULL: any */
-  int32_t lenient;  /* 1: arguments need not match the schemas */
+  int32_t lenient;  /* 1: constraints of schemas that are not supported are left out */
   int32_t reserved;
 } dsv4_tool_options;
 #define DSV4_TOOL_OPTIONS_INIT \
@@ -80,17 +75,35 @@ typedef struct dsv4_tool_options {
 
 /* Matches turns that call tools in the model's markup.
  * - tools: a JSON array of functions in OpenAI's form, bare or in objects with the key "function".
- *   Arguments must match the schema "parameters" of their function, unless it has "strict": false.
- * - options: may be NULL. */
+ *   Arguments must match the schema "parameters" of their function. Its "strict", if it has one,
+ *   replaces `lenient` of the options: with false, constraints that are not supported are left out.
+ * - options: may be NULL.
+ * Ownership and errors: as in dsv4_grammar_open. */
 DSV4_API dsv4_status dsv4_grammar_open_tools(const dsv4_engine* engine, const char* tools,
                                              size_t length, const dsv4_tool_options* options,
                                              dsv4_grammar** grammar,
                                              dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Opens another handle of the same grammar, for example of a view that dsv4_session_get_sampling
- * returned. */
-DSV4_API dsv4_status dsv4_grammar_share(const dsv4_grammar* grammar, dsv4_grammar** shared,
-                                        dsv4_error** error) DSV4_NOEXCEPT;
+/* Matches turns that are JSON of a schema, or call tools.
+ * - tools: as for dsv4_grammar_open_tools. NULL for none: then as dsv4_grammar_open.
+ * - schema: JSON Schema of the turns without calls.
+ * - options: may be NULL. With DSV4_TOOL_CHOICE_AUTO the turn is either JSON or calls, with NONE
+ *   JSON, with REQUIRED calls. `lenient` is of the schema, too.
+ * Ownership and errors: as in dsv4_grammar_open. */
+DSV4_API dsv4_status dsv4_grammar_open_answer(const dsv4_engine* engine, const char* tools,
+                                              size_t tools_length, const char* schema,
+                                              size_t schema_length,
+                                              const dsv4_tool_options* options,
+                                              dsv4_grammar** grammar,
+                                              dsv4_error** error) DSV4_NOEXCEPT;
+
+/* Returns what the grammar does not enforce of its schemas, up to 64 places, as a JSON array of
+ * objects {"place": "schema#/properties/a/format", "reason": "..."}. "[]" if it enforces
+ * everything. Writes up to `capacity` bytes to `json`, without a terminator, and the full length to
+ * *needed. Any thread. */
+DSV4_API dsv4_status dsv4_grammar_get_unenforced(const dsv4_grammar* grammar, char* json,
+                                                 size_t capacity, size_t* needed,
+                                                 dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Closes the handle. Sessions that use the grammar keep it. Accepts NULL. */
 DSV4_API void dsv4_grammar_close(dsv4_grammar* grammar) DSV4_NOEXCEPT;

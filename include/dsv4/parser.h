@@ -3,11 +3,11 @@
  * A streaming parser of completions: delivers reasoning, content and tool calls as events. Needs no
  * engine. The events do not depend on how the completion is split into pieces.
  *
- * Malformed output is delivered too, with an event that says what is wrong. (dsv4_chat_parse is the
- * strict parser for whole completions.) The parser recovers what models sometimes leave out:
+ * Malformed output is delivered too, with an event that says what is wrong. The parser recovers
+ * what models sometimes leave out:
  * - A missing `</think>` before tool calls. If a `</think>` follows the calls, they count as quoted
  *   text and are delivered as reasoning.
- * - Missing line breaks before tool calls.
+ * - Missing line breaks before tool calls, and between them and their parameters.
  * - Missing markers around tool calls, if the calls begin a line and only the end of the completion
  *   or the closing marker follows.
  * Calls are held back until this is decided, up to 1.1 MiB. Longer ones are delivered as calls.

@@ -6,6 +6,8 @@
  * temperature, top-k, top-p (over the tokens that top-k kept), min-p, renormalization. Ties go to
  * the lowest id. Random numbers come from a counter-based generator (key: the seed; counter: the
  * position), so a seed gives the same text whatever else the engine runs.
+ *
+ * 0 in a field is the model's own value, from generation_config.json, or its absence.
  */
 #ifndef DSV4_SAMPLING_H_
 #define DSV4_SAMPLING_H_
@@ -15,18 +17,31 @@
 
 DSV4_BEGIN_DECLS
 
-/* Sampling parameters. All fields 0: greedy, without limits. */
+/* Temperature of greedy sampling: always the most likely token. */
+#define DSV4_GREEDY ((float)-1)
+/* The call that takes the parameters draws a random seed. */
+#define DSV4_SEED_RANDOM 9223372036854775807u
+
+/* Sampling parameters. All fields 0 (DSV4_SAMPLING_INIT): the model's own sampling, without limits,
+ * and always with the same seed. */
 typedef struct dsv4_sampling {
   uint32_t struct_size;
-  float temperature; /* >= 0; 0 = greedy: the most likely token */
-  int32_t top_k;     /* keep the k most likely tokens; 0 = all */
-  float top_p;       /* keep the most likely tokens up to this total probability; (0, 1], 0 = 1 */
-  float min_p;       /* drop tokens below min_p times the highest probability; [0, 1] */
+  float temperature; /* 0 = the model's; DSV4_GREEDY */
+  int32_t top_k;     /* keep the k most likely tokens; 0 = the model's; -1 = all */
+  /* Keep the most likely tokens up to this total probability; (0, 1]; 0 = the model's; 1 = all. */
+  float top_p;
+  /* Drop tokens below min_p times the highest probability; (0, 1]; 0 = the model's; -1 = none. */
+  float min_p;
   /* Applies to tokens of the prompt and of the output so far: positive logits are divided by it,
-   * others multiplied. 0.01 to 100; 0 and 1 = off. */
+   * others multiplied. 0.01 to 100; 0 = the model's; 1 = off. */
   float repetition_penalty;
+  /* Key of the random numbers. The same seed gives the same text, and 0 is a seed like any other:
+   * two sessions with the same prompt that leave it 0 tell the same story. DSV4_SEED_RANDOM draws
+   * one; dsv4_session_get_stats reports it. */
   uint64_t seed;
-  int64_t max_tokens; /* finish with DSV4_FINISH_LENGTH after this many tokens; 0 = no limit */
+  /* Finish with DSV4_FINISH_LENGTH after this many tokens; 0 = the model's max_new_tokens, usually
+   * none; -1 = no limit. */
+  int64_t max_tokens;
 
   /* Apply to tokens of the output so far, not to the prompt of the last sync or turn. -2 to 2.
    * presence_penalty is subtracted from a token's logit once, frequency_penalty once for each
@@ -64,15 +79,13 @@ typedef struct dsv4_sampling {
   /* Above 0: dsv4_session_get_log_probs returns the log-probability of each new token and of this
    * many most likely tokens, computed from the unmodified logits. 0 to 20. */
   int32_t log_probs;
-  /* Most tokens to draft for one verification pass: 0 = no drafts, at most the engine's
-   * max_draft_tokens. A DSpark drafter drafts fewer where more would cost time. Drafts change the
-   * speed, never the text: a draft is kept only if it is the token that would be chosen anyway. */
+  /* Most tokens to draft for one verification pass: 0 = the engine's max_draft_tokens, -1 = none. A
+   * DSpark drafter drafts fewer where more would cost time. Drafts change the speed, never the
+   * text: a draft is kept only if it is the token that would be chosen anyway. */
   int32_t draft_tokens;
 
   /* The grammar that the output must match from the next token on; NULL = none. It must belong to
-   * the session's engine. The session keeps a reference. A view returned by
-   * dsv4_session_get_sampling lives until the session's sampling is set or a saved session is
-   * loaded. */
+   * the session's engine. The session keeps a reference. */
   const dsv4_grammar* grammar;
 } dsv4_sampling;
 #define DSV4_SAMPLING_INIT                                                                         \
@@ -81,8 +94,8 @@ typedef struct dsv4_sampling {
         NULL, NULL, 0, 0, 0, NULL                                                                  \
   }
 
-/* Fills *sampling with the model's defaults from generation_config.json. sampling->struct_size must
- * be set. */
+/* Fills *sampling with the values that 0 stands for on this model. sampling->struct_size must be
+ * set. */
 DSV4_API dsv4_status dsv4_sampling_init(const dsv4_engine* engine, dsv4_sampling* sampling,
                                         dsv4_error** error) DSV4_NOEXCEPT;
 

@@ -21,8 +21,8 @@ struct TokenBias {
   float bias;
 };
 
-// The fields of dsv4_sampling. Initially greedy and without limits; Engine::default_sampling()
-// returns the model's defaults.
+// The fields of dsv4_sampling. 0 is the model's own value, which Engine::default_sampling()
+// returns.
 struct Sampling {
   float temperature = 0;
   int32_t top_k = 0;
@@ -96,40 +96,6 @@ class SamplingView {
   std::vector<uint64_t> stop_string_lengths_;
   dsv4_sampling view_ = DSV4_SAMPLING_INIT;
 };
-
-// Copies a C struct and the arrays that it points to.
-inline Sampling SamplingOf(const dsv4_sampling& in) {
-  const auto list = [](const int32_t* tokens, uint64_t count) {
-    return std::vector<int32_t>(tokens, tokens + count);
-  };
-  Sampling out;
-  out.temperature = in.temperature;
-  out.top_k = in.top_k;
-  out.top_p = in.top_p;
-  out.min_p = in.min_p;
-  out.repetition_penalty = in.repetition_penalty;
-  out.seed = in.seed;
-  out.max_tokens = in.max_tokens;
-  out.presence_penalty = in.presence_penalty;
-  out.frequency_penalty = in.frequency_penalty;
-  for (uint64_t i = 0; i < in.bias_count; ++i)
-    out.biases.push_back({in.bias_tokens[i], in.biases[i]});
-  out.banned_tokens = list(in.banned_tokens, in.banned_count);
-  out.forced_tokens = list(in.forced_tokens, in.forced_count);
-  out.max_thinking_tokens = in.max_thinking_tokens;
-  out.stop_tokens = list(in.stop_tokens, in.stop_token_count);
-  for (uint64_t i = 0; i < in.stop_string_count; ++i)
-    out.stop_strings.emplace_back(in.stop_strings[i],
-                                  static_cast<std::size_t>(in.stop_string_lengths[i]));
-  out.log_probs = in.log_probs;
-  out.draft_tokens = in.draft_tokens;
-  if (in.grammar != nullptr) {
-    dsv4_grammar* grammar = nullptr;
-    Call(dsv4_grammar_share, in.grammar, &grammar);
-    out.grammar = Grammar(grammar);
-  }
-  return out;
-}
 
 }  // namespace detail
 }  // namespace cpp

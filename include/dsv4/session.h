@@ -20,7 +20,7 @@ typedef struct dsv4_session dsv4_session;
 typedef struct dsv4_session_options {
   uint32_t struct_size;
   uint32_t reserved;             /* 0 */
-  const dsv4_sampling* sampling; /* NULL: the model's defaults */
+  const dsv4_sampling* sampling; /* NULL: DSV4_SAMPLING_INIT */
   /* The prefix cache shares prefixes only between sessions of the same salt. With a salt for each
    * user, no user can learn from response times what others asked. */
   uint64_t cache_salt;
@@ -38,7 +38,7 @@ DSV4_API dsv4_status dsv4_session_open(dsv4_engine* engine, const dsv4_session_o
 DSV4_API void dsv4_session_close(dsv4_session* session) DSV4_NOEXCEPT;
 
 /* Opens a copy of the session. The copy has the same tokens, held-back text, sampling parameters,
- * seed, token mask and messages. The KV cache is shared copy-on-write. Errors: those of
+ * seed, allowed tokens and messages. The KV cache is shared copy-on-write. Errors: those of
  * dsv4_session_open. */
 DSV4_API dsv4_status dsv4_session_fork(dsv4_session* session, dsv4_session** fork,
                                        dsv4_error** error) DSV4_NOEXCEPT;
@@ -47,27 +47,19 @@ DSV4_API dsv4_status dsv4_session_fork(dsv4_session* session, dsv4_session** for
 DSV4_API dsv4_status dsv4_session_set_sampling(dsv4_session* session, const dsv4_sampling* sampling,
                                                dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Returns the sampling parameters in effect, with defaults filled in. The arrays are views that
- * live until the next non-const call on the session. stop_string_lengths is always set. */
-DSV4_API dsv4_status dsv4_session_get_sampling(const dsv4_session* session, dsv4_sampling* sampling,
-                                               dsv4_error** error) DSV4_NOEXCEPT;
-
-/* Restricts the next token.
- * - allowed: [words] a bit mask with all bits set. The callback clears the bits of tokens that must
- *   not be chosen. Token t is bit t % 32 of allowed[t / 32].
- * - tokens: [count] the tokens so far. The first `prompt_tokens` are the prompt; the last ones may
- *   be drafts. The mask must depend on the arguments only.
- * - A non-zero return value cancels the step (DSV4_ERR_CANCELLED).
- * Called for every token and every draft, on the thread that steps the session. It must not use the
- * session. Prefills and steps of other sessions of the engine return BUSY inside it. */
-typedef int32_t (*dsv4_token_mask_fn)(void* user, const int32_t* tokens, size_t count,
-                                      int64_t prompt_tokens, uint32_t* allowed, size_t words);
-
-/* Sets the token mask from the next token on. NULL removes it. `user` must stay valid until the
- * mask is removed or the session closed. Forks call `mask` with the same `user`, possibly
- * concurrently. A step fails with INVALID_ARGUMENT if the mask leaves no token to choose. */
-DSV4_API dsv4_status dsv4_session_set_token_mask(dsv4_session* session, dsv4_token_mask_fn mask,
-                                                 void* user, dsv4_error** error) DSV4_NOEXCEPT;
+/* Restricts the next token to the bits of `words`: token t may be chosen if bit t % 32 of
+ * words[t / 32] is 1. For hosts with a constraint engine of their own, which set it before each
+ * step.
+ * - count: a word for each 32 tokens of the vocabulary, the last one rounded up; 0 removes the
+ *   restriction. The words are copied.
+ * - It holds for one token. A sync, a rewind and a load remove it, too. A step that fails keeps it.
+ *   A fork has it, a saved session does not.
+ * - Drafts pause while it is set, and tokens that were chosen but not delivered are dropped.
+ * - The grammar, bans and forced tokens hold too. The step fails with INVALID_ARGUMENT if no token
+ *   is left to choose.
+ * Errors: INVALID_ARGUMENT for another count. */
+DSV4_API dsv4_status dsv4_session_set_allowed(dsv4_session* session, const uint32_t* words,
+                                              size_t count, dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Options of dsv4_session_sync. */
 typedef struct dsv4_sync_options {
@@ -93,20 +85,18 @@ typedef int32_t dsv4_reuse_limit;
 /* Result of dsv4_session_sync. */
 typedef struct dsv4_sync_result {
   uint32_t struct_size;
-  uint32_t reserved;      /* 0 */
-  int64_t common_tokens;  /* common prefix of the new tokens and the session's old ones */
-  int64_t reused_tokens;  /* new tokens whose KV rows are reused */
-  int64_t pending_tokens; /* new tokens left to compute */
-
+  dsv4_reuse_limit limit;      /* why KV rows end at limit_position */
+  int64_t common_tokens;       /* common prefix of the new tokens and the session's old ones */
+  int64_t reused_tokens;       /* new tokens whose KV rows are reused */
+  int64_t pending_tokens;      /* new tokens left to compute */
   int64_t prefix_cache_tokens; /* part of reused_tokens that came from the engine's prefix cache */
-  /* KV rows exist for the tokens before limit_position. `limit` says why later tokens have none.
-   * reused_tokens may be smaller than limit_position, because reuse ends at a restore point. */
+  /* KV rows exist for the tokens before this position. Reuse ends at a restore point at or before
+   * it: if 700 of 1000 new tokens match the session's 900 old ones and the last restore point is at
+   * 512, limit_position is 700, `limit` is DIFFERENT and reused_tokens is 512. */
   int64_t limit_position;
-  dsv4_reuse_limit limit;
-  int32_t reserved2; /* 0 */
 } dsv4_sync_result;
 #define DSV4_SYNC_RESULT_INIT \
-  { sizeof(dsv4_sync_result), 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(dsv4_sync_result), 0, 0, 0, 0, 0, 0 }
 
 /* Sets the session's tokens to `tokens[0..count)`, the whole prompt.
  * - KV rows of the common prefix are kept up to its last restore point (see dsv4_session_rewind).
@@ -147,8 +137,7 @@ typedef int32_t dsv4_finish;
 #define DSV4_FINISH_STOP ((dsv4_finish)1)         /* the model's end token, or a stop */
 #define DSV4_FINISH_LENGTH ((dsv4_finish)2)       /* max_tokens reached */
 #define DSV4_FINISH_CONTEXT_FULL ((dsv4_finish)3) /* context_tokens reached */
-/* STOP in a turn that calls tools. Only functions that parse the turn return it
- * (dsv4_session_step_events, dsv4_engine_step_events). */
+/* STOP in a turn that calls tools; only for sessions on messages. */
 #define DSV4_FINISH_TOOL_CALL ((dsv4_finish)4)
 /* The call failed. The turn has not ended; the next call continues it. */
 #define DSV4_FINISH_CANCELLED ((dsv4_finish)5)
@@ -157,7 +146,7 @@ typedef int32_t dsv4_finish;
 /* Result of a step. */
 typedef struct dsv4_step_result {
   uint32_t struct_size;
-  int32_t token; /* the new token; -1 if there is none (dsv4_engine_step, or a failure) */
+  int32_t token; /* the new token; -1 if there is none (a pending prompt, or a failure) */
   dsv4_finish finish;
   uint32_t text_length; /* bytes */
   /* The text that this token completes: whole UTF-8 characters, NUL-terminated, without the
@@ -176,34 +165,15 @@ typedef struct dsv4_step_result {
  * yet are not part of the session, and any change of the session drops them.
  *
  * Errors:
- * - INVALID_ARGUMENT: the session is empty, or every token is masked.
+ * - INVALID_ARGUMENT: the session is empty, or no token may be chosen.
  * - CONTEXT_FULL: no further token fits.
  * - OUT_OF_BLOCKS, OUT_OF_HOST_MEMORY, CANCELLED, DEVICE_LOST.
- * - BUSY: another call runs on the session, or the call was made inside a token mask of the engine.
+ * - BUSY: another call runs on the session.
  * After an error the computed part of the prompt is kept and the next call continues. *result then
  * has no token, no text and the finish CONTEXT_FULL, CANCELLED or ERROR. BUSY and wrong arguments
  * leave *result unchanged. */
 DSV4_API dsv4_status dsv4_session_step(dsv4_session* session, dsv4_step_result* result,
                                        dsv4_error** error) DSV4_NOEXCEPT;
-
-/* Steps several sessions of `engine` in one pass, for hosts with one thread.
- * - sessions: [count] distinct sessions of `engine`.
- * - results, statuses: [count] what dsv4_session_step would return for each session. A session with
- *   a long pending prompt computes a part of it and returns the token -1 without an error: call
- *   again. Prompts share prefill_chunk_tokens evenly and do not delay sessions that decode.
- * - errors: [count] or NULL. Receives an error object, owned by the caller, for each session that
- *   failed, otherwise NULL. A failed session does not affect the others.
- *
- * Errors of the call itself, before anything is computed: INVALID_ARGUMENT for a session that is
- * NULL, named twice or of another engine, and for an invalid struct; BUSY as in dsv4_session_step;
- * OUT_OF_HOST_MEMORY. All statuses then have that code, all `errors` are NULL, and the results are
- * unchanged.
- *
- * Threads: may run concurrently with calls on other sessions. */
-DSV4_API dsv4_status dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions,
-                                      size_t count, dsv4_step_result* const* results,
-                                      dsv4_status* statuses, dsv4_error** errors,
-                                      dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Cancels the prefill or step that runs on this session; that call returns CANCELLED.
  * - CPU: within the time of one layer of the running pass. CUDA: within the time of two layers if
@@ -251,12 +221,6 @@ DSV4_API dsv4_status dsv4_session_get_log_probs(const dsv4_session* session, int
                                                 size_t* top_count,
                                                 dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Why a session stopped drafting until its next sync. */
-typedef int32_t dsv4_draft_stop;
-#define DSV4_DRAFT_STOP_NONE ((dsv4_draft_stop)0)
-/* Fewer than 7 of the last 64 drafts were accepted: verification costs more than it saves. */
-#define DSV4_DRAFT_STOP_FEW_ACCEPTED ((dsv4_draft_stop)1)
-
 /* Saves the session to a file.
  *
  * Saved: tokens, KV cache, compressor states, logits, the grammar and the position in it. A session
@@ -264,7 +228,7 @@ typedef int32_t dsv4_draft_stop;
  * model, numerics, cache format and cpu_experts, and both or neither must have loaded the
  * checkpoint's drafter.
  *
- * Not saved: other sampling parameters, the token mask, restore points, messages, drafts, and
+ * Not saved: other sampling parameters, the allowed tokens, restore points, messages, drafts, and
  * tokens that were chosen but not delivered yet. The loading session chooses those again.
  *
  * - The file is about dsv4_session_stats.cache_bytes long. It is not encrypted. Only its owner can
@@ -286,7 +250,7 @@ DSV4_API dsv4_status dsv4_session_save_memory(const dsv4_session* session, uint8
 
 /* Loads a saved session into this one.
  * - Replaced: tokens, KV cache, compressor states, logits, and the grammar if one was saved.
- * - Kept: sampling parameters, token mask and salt. If no grammar was saved, the session's own
+ * - Kept: sampling parameters and salt. If no grammar was saved, the session's own
  *   grammar starts over with the next token. Statistics start with the saved prompt.
  * - What this session computes afterwards does not enter the prefix cache.
  * - progress: may be NULL.
@@ -296,8 +260,8 @@ DSV4_API dsv4_status dsv4_session_save_memory(const dsv4_session* session, uint8
  * which), UNSUPPORTED (a saved grammar that this library refuses), CONTEXT_FULL, OUT_OF_BLOCKS,
  * CANCELLED (by `progress`), INVALID_ARGUMENT.
  *
- * A session on messages (<dsv4/conversation.h>) keeps its messages; open it with the messages of
- * the saved conversation. It reuses the longest common prefix of the saved tokens and the rendered
+ * A session on messages (<dsv4/conversation.h>) keeps its messages; sync it to those of the saved
+ * conversation before. It reuses the longest common prefix of the saved tokens and the rendered
  * prompt. Assistant turns count as sampled. dsv4_session_get_stats reports how many tokens were
  * reused. */
 DSV4_API dsv4_status dsv4_session_load(dsv4_session* session, const char* path,
@@ -318,13 +282,16 @@ typedef int32_t dsv4_alarms;
 #define DSV4_ALARM_FROZEN_LOGITS ((dsv4_alarms)2)    /* 4 successive tokens had the same logits */
 #define DSV4_ALARM_TOKEN_RUN ((dsv4_alarms)4)        /* one token 256 times in a row */
 #define DSV4_ALARM_BOS_RUN ((dsv4_alarms)8)          /* the BOS token 4 times in a row */
-#define DSV4_ALARM_FEW_ACCEPTED ((dsv4_alarms)16)    /* drafting stopped: see draft_stop */
-#define DSV4_ALARM_CANARY ((dsv4_alarms)32)          /* see DSV4_CANARY_FAILED */
+/* The session stopped drafting until its next sync, because fewer than 7 of the last 64 drafts were
+ * accepted: verification costs more than it saves. */
+#define DSV4_ALARM_FEW_ACCEPTED ((dsv4_alarms)16)
+#define DSV4_ALARM_CANARY ((dsv4_alarms)32) /* see DSV4_CANARY_FAILED */
 
 /* Statistics of a session. Counts are since its last sync. */
 typedef struct dsv4_session_stats {
   uint32_t struct_size;
-  uint32_t reserved;        /* 0 */
+  dsv4_alarms alarms;       /* raised since the last sync: bits of DSV4_ALARM_ */
+  uint64_t seed;            /* in effect */
   int64_t context_tokens;   /* the most tokens that the session may have */
   int64_t used_tokens;      /* tokens that it has */
   int64_t prompt_tokens;    /* tokens of the last sync */
@@ -341,11 +308,9 @@ typedef struct dsv4_session_stats {
   int64_t draft_steps;         /* forward passes that verified drafts */
   double acceptance_length;    /* tokens per draft step: 1 + accepted drafts; 0 without steps */
   double first_acceptance;     /* share of steps that accepted their first draft; 0 without steps */
-  dsv4_draft_stop draft_stop;
-  dsv4_alarms alarms; /* raised since the last sync: bits of DSV4_ALARM_ */
 } dsv4_session_stats;
 #define DSV4_SESSION_STATS_INIT \
-  { sizeof(dsv4_session_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(dsv4_session_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Returns the session's statistics. Threads: as dsv4_session_get_tokens. */
 DSV4_API dsv4_status dsv4_session_get_stats(const dsv4_session* session, dsv4_session_stats* stats,

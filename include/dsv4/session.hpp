@@ -4,17 +4,14 @@
 #ifndef DSV4_SESSION_HPP_
 #define DSV4_SESSION_HPP_
 
+#include <dsv4/conversation.h>
 #include <dsv4/session.h>
 #include <dsv4/engine.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <functional>
-#include <memory>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace dsv4 {
@@ -22,8 +19,8 @@ inline namespace cpp {
 
 // Options of a session, with the fields of dsv4_session_options.
 struct SessionOptions {
-  std::optional<Sampling> sampling = {};  // none: the model's defaults
-  uint64_t cache_salt = 0;                // sessions share prefixes only within a salt
+  Sampling sampling = {};
+  uint64_t cache_salt = 0;  // sessions share prefixes only within a salt
 };
 
 // Options of a sync, with the fields of dsv4_sync_options.
@@ -45,7 +42,7 @@ struct StepResult {
 // The result of one session when several are stepped at once: a StepResult or an error.
 struct StepOutcome {
   StepResult result = {};
-  std::exception_ptr failure = nullptr;  // an Error, or the exception of the session's token mask
+  std::exception_ptr failure = nullptr;  // an Error
 };
 
 // A token and its natural log-probability.
@@ -60,66 +57,45 @@ struct LogProbs {
   std::vector<TokenLogProb> top = {};  // the most likely tokens, most likely first
 };
 
-// The set of tokens that may be chosen next. Initially all.
+// A set of tokens for Session::SetAllowed. Initially all.
 class AllowedTokens {
  public:
-  // Wraps the words of a dsv4_token_mask_fn.
-  explicit AllowedTokens(Span<uint32_t> words) : words_(words) {}
+  // All of `vocab_size` tokens (EngineInfo::vocab_size).
+  explicit AllowedTokens(int32_t vocab_size)
+      : words_((static_cast<std::size_t>(vocab_size) + 31) / 32, ~uint32_t{0}) {}
 
   // True if the token may be chosen.
-  bool allows(int32_t token) const noexcept { return (word(token) & bit(token)) != 0; }
+  bool allows(int32_t token) const noexcept { return (words_[word(token)] & bit(token)) != 0; }
   // Allows the token.
-  void Allow(int32_t token) noexcept { word(token) |= bit(token); }
+  void Allow(int32_t token) noexcept { words_[word(token)] |= bit(token); }
   // Forbids the token.
-  void Forbid(int32_t token) noexcept { word(token) &= ~bit(token); }
+  void Forbid(int32_t token) noexcept { words_[word(token)] &= ~bit(token); }
   // Forbids all tokens. Tokens can be allowed again afterwards.
   void ForbidAll() noexcept {
     for (uint32_t& word : words_) word = 0;
   }
 
   // Token t is bit t % 32 of word t / 32.
-  Span<uint32_t> words() const noexcept { return words_; }
+  Span<const uint32_t> words() const noexcept { return {words_.data(), words_.size()}; }
 
  private:
-  uint32_t& word(int32_t token) const noexcept {
-    return words_[static_cast<std::size_t>(token) / 32];
-  }
+  static std::size_t word(int32_t token) noexcept { return static_cast<std::size_t>(token) / 32; }
   static uint32_t bit(int32_t token) noexcept { return uint32_t{1} << (token % 32); }
 
-  Span<uint32_t> words_;
+  std::vector<uint32_t> words_;
 };
 
-// Restricts the token that follows `tokens`. The first `prompt_tokens` of them are the prompt. The
-// mask must depend on the arguments only. Returning false cancels the step. The step rethrows what
-// the mask throws. Must not use the session.
-using TokenMask =
-    std::function<bool(Span<const int32_t> tokens, int64_t prompt_tokens, AllowedTokens& allowed)>;
+class Session;
+class Conversation;
 
 namespace detail {
-
-// A session's TokenMask and the exception that it threw during a call.
-struct MaskCall {
-  std::shared_ptr<const TokenMask> mask;  // a fork has the same one
-  std::exception_ptr thrown = nullptr;
-
-  static int32_t Run(void* user, const int32_t* tokens, std::size_t count, int64_t prompt_tokens,
-                     uint32_t* words, std::size_t word_count) noexcept {
-    auto* self = static_cast<MaskCall*>(user);
-    try {
-      AllowedTokens allowed(Span<uint32_t>(words, word_count));
-      return (*self->mask)(Span<const int32_t>(tokens, count), prompt_tokens, allowed) ? 0 : 1;
-    } catch (...) {
-      self->thrown = std::current_exception();
-      return 1;
-    }
-  }
-};
 
 inline StepResult TakeStep(const dsv4_step_result& result) {
   return {result.token, result.finish, std::string(result.text, result.text_length)};
 }
 
-struct Pass;
+inline std::vector<StepOutcome> StepSessions(const Engine& engine, Span<Session* const> sessions,
+                                             dsv4_parser_event_fn callback, void* const* users);
 
 }  // namespace detail
 
@@ -128,18 +104,20 @@ class Session {
  public:
   // Opens an empty session of `engine`.
   explicit Session(const Engine& engine, const SessionOptions& options = {}) {
-    Open(options, [&](const dsv4_session_options* view, dsv4_session** session) {
-      detail::Call(dsv4_session_open, engine.get(), view, session);
-    });
+    const detail::SamplingView sampling(options.sampling);
+    dsv4_session_options view = DSV4_SESSION_OPTIONS_INIT;
+    view.sampling = sampling.get();
+    view.cache_salt = options.cache_salt;
+    dsv4_session* session = nullptr;
+    detail::Call(dsv4_session_open, engine.get(), &view, &session);
+    handle_.reset(session);
   }
 
   // Opens a copy of the session.
   Session Fork() {
     dsv4_session* fork = nullptr;
     detail::Call(dsv4_session_fork, handle_.get(), &fork);
-    Session result(fork);
-    if (mask_) result.SetMask(mask_->mask);
-    return result;
+    return Session(fork);
   }
 
   // Sets the parameters from the next token on.
@@ -148,17 +126,11 @@ class Session {
     detail::Call(dsv4_session_set_sampling, handle_.get(), view.get());
   }
 
-  // The parameters in effect.
-  Sampling sampling() const {
-    dsv4_sampling sampling = DSV4_SAMPLING_INIT;
-    detail::Call(dsv4_session_get_sampling, handle_.get(), &sampling);
-    return detail::SamplingOf(sampling);
-  }
-
-  // Sets the token mask from the next token on. An empty one removes it. Forks share it and may
-  // call it concurrently.
-  void SetTokenMask(TokenMask mask) {
-    SetMask(mask ? std::make_shared<const TokenMask>(std::move(mask)) : nullptr);
+  // Restricts the next token to a set. Drafts pause meanwhile.
+  void SetAllowed(const AllowedTokens& allowed) { SetAllowed(allowed.words()); }
+  // The same with words as in AllowedTokens::words(). An empty list removes the restriction.
+  void SetAllowed(Span<const uint32_t> words) {
+    detail::Call(dsv4_session_set_allowed, handle_.get(), words.data(), words.size());
   }
 
   // Sets the session's tokens to `tokens`. Reuses the KV rows of the common prefix.
@@ -191,7 +163,7 @@ class Session {
   // Computes the pending tokens and chooses one token.
   StepResult Step() {
     dsv4_step_result result = DSV4_STEP_RESULT_INIT;
-    CallMasked(dsv4_session_step, &result);
+    detail::Call(dsv4_session_step, handle_.get(), &result);
     return detail::TakeStep(result);
   }
 
@@ -261,81 +233,50 @@ class Session {
 
  private:
   friend class Conversation;
-  friend struct detail::Pass;
+  friend std::vector<StepOutcome> detail::StepSessions(const Engine& engine,
+                                                       Span<Session* const> sessions,
+                                                       dsv4_parser_event_fn callback,
+                                                       void* const* users);
 
   explicit Session(dsv4_session* session) noexcept : handle_(session) {}
   Session() noexcept = default;
 
-  // open(options, &session)
-  template <class Function>
-  void Open(const SessionOptions& options, Function&& open) {
-    std::optional<detail::SamplingView> sampling;
-    if (options.sampling) sampling.emplace(*options.sampling);
-    dsv4_session_options view = DSV4_SESSION_OPTIONS_INIT;
-    view.sampling = sampling ? sampling->get() : nullptr;
-    view.cache_salt = options.cache_salt;
-    dsv4_session* session = nullptr;
-    open(&view, &session);
-    handle_.reset(session);
-  }
-
-  void SetMask(std::shared_ptr<const TokenMask> mask) {
-    std::unique_ptr<detail::MaskCall> call;
-    if (mask) call.reset(new detail::MaskCall{std::move(mask)});
-    detail::Call(dsv4_session_set_token_mask, handle_.get(),
-                 call ? &detail::MaskCall::Run : nullptr, static_cast<void*>(call.get()));
-    mask_ = std::move(call);
-  }
-
-  // Makes a call that may run the token mask.
-  template <class Function, class... Arguments>
-  void CallMasked(Function function, Arguments... arguments) {
-    std::exception_ptr none;
-    detail::CallBack(mask_ ? mask_->thrown : none, function, handle_.get(), arguments...);
-  }
-
-  std::unique_ptr<detail::MaskCall> mask_;
   detail::Handle<dsv4_session, dsv4_session_close> handle_;
 };
 
 namespace detail {
 
-// Steps `sessions`; step(handles, count, results, statuses, errors) makes the call.
-struct Pass {
-  template <class Function>
-  static std::vector<StepOutcome> Run(Span<Session* const> sessions, Function&& step) {
-    const std::size_t count = sessions.size();
-    std::vector<dsv4_session*> handles;
-    std::vector<dsv4_step_result> results(count, dsv4_step_result DSV4_STEP_RESULT_INIT);
-    std::vector<dsv4_step_result*> result_list;
-    std::vector<dsv4_status> statuses(count);
-    std::vector<dsv4_error*> errors(count);
-    std::vector<StepOutcome> outcomes(count);
-    for (std::size_t i = 0; i < count; ++i) {
-      handles.push_back(sessions[i] != nullptr ? sessions[i]->get() : nullptr);
-      result_list.push_back(&results[i]);
-    }
-    step(handles.data(), count, result_list.data(), statuses.data(), errors.data());
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto& mask = sessions[i]->mask_;
-      if (statuses[i] == DSV4_OK)
-        outcomes[i].result = TakeStep(results[i]);
-      else
-        outcomes[i].failure = std::make_exception_ptr(TakeError(statuses[i], errors[i]));
-      if (mask && mask->thrown) outcomes[i].failure = std::exchange(mask->thrown, nullptr);
-    }
-    return outcomes;
+// Calls dsv4_engine_step. `callback` and `users`: see there.
+inline std::vector<StepOutcome> StepSessions(const Engine& engine, Span<Session* const> sessions,
+                                             dsv4_parser_event_fn callback, void* const* users) {
+  const std::size_t count = sessions.size();
+  std::vector<dsv4_session*> handles;
+  std::vector<dsv4_step_result> results(count, dsv4_step_result DSV4_STEP_RESULT_INIT);
+  std::vector<dsv4_step_result*> result_list;
+  std::vector<dsv4_status> statuses(count);
+  std::vector<dsv4_error*> errors(count);
+  std::vector<StepOutcome> outcomes(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    handles.push_back(sessions[i] != nullptr ? sessions[i]->get() : nullptr);
+    result_list.push_back(&results[i]);
   }
-};
+  Call(dsv4_engine_step, engine.get(), handles.data(), count, callback, users, result_list.data(),
+       statuses.data(), errors.data());
+  for (std::size_t i = 0; i < count; ++i) {
+    if (statuses[i] == DSV4_OK)
+      outcomes[i].result = TakeStep(results[i]);
+    else
+      outcomes[i].failure = std::make_exception_ptr(TakeError(statuses[i], errors[i]));
+  }
+  return outcomes;
+}
 
 }  // namespace detail
 
 // Steps distinct sessions of `engine` in one pass, as dsv4_engine_step does. The token is -1 while
 // a prompt is pending.
 inline std::vector<StepOutcome> StepAll(const Engine& engine, Span<Session* const> sessions) {
-  return detail::Pass::Run(sessions, [&](auto... arguments) {
-    detail::Call(dsv4_engine_step, engine.get(), arguments...);
-  });
+  return detail::StepSessions(engine, sessions, nullptr, nullptr);
 }
 
 }  // namespace cpp

@@ -559,5 +559,13 @@ void AllowDotExtensions([[maybe_unused]] DotExtension last) {
 #endif
 }
 
+DotExtension AllowedDotExtensions() {
+#if defined(__x86_64__)
+  return allowed_extensions.load(std::memory_order_relaxed);
+#else
+  return DotExtension::kNone;
+#endif
+}
+
 }  // namespace dsv4
 #endif  // HWY_ONCE

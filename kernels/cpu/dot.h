@@ -23,6 +23,7 @@ struct ActRows {
   // packed.
   const uint32_t* packed = nullptr;
   int64_t packed_k = 0;
+  bool int8 = false;  // packed by BlockDotKernels::pack instead, in as many bytes
 
   const uint16_t* Row(int64_t m) const {
     return base + (index != nullptr ? int64_t{index[m]} : m) * stride;
@@ -84,6 +85,7 @@ const DotKernels& ActiveDotKernels();
 // For tests of the other variants; at the start all may be chosen.
 enum class DotExtension { kNone, kAvx512Bf16, kAmx };
 void AllowDotExtensions(DotExtension last);
+DotExtension AllowedDotExtensions();
 
 #if defined(__x86_64__)
 // For processors with AVX512-BF16 and VBMI.

@@ -69,13 +69,18 @@ struct Layout {
     jobs = take(max_jobs * static_cast<int64_t>(sizeof(Job)));
     hidden = take(p.part == ExpertPart::kWhole ? pairs * p.inter * 2 : 0);
     outputs = pairs > kFewPairs || LeavesOutputs(p) ? take(pairs * p.hidden * 2) : at;
-    unpacked_bytes =
-        std::max(UnpackedBytes(WeightView::Format::kFp8, StretchRows(p.hidden), p.hidden),
-                 UnpackedBytes(WeightView::Format::kFp8, StretchRows(p.inter), p.inter));
+    // Experts in blocks come from one file with the shared one.
+    const ExpertWeights* const first = p.experts_table == nullptr ? nullptr : p.experts_table[0];
+    const bool blocks =
+        p.shared_w1.in_blocks() || (first != nullptr && first->w1.format == ExpertFormat::kBlocks);
+    const auto format = blocks ? WeightView::Format::kBlocks : WeightView::Format::kFp8;
+    unpacked_bytes = std::max(UnpackedBytes(format, StretchRows(p.hidden), p.hidden),
+                              UnpackedBytes(format, StretchRows(p.inter), p.inter));
     // Scratch of a thread: two panels of sums, an unpacked stretch, the outputs of phase 2 with few
     // pairs, and packed rows.
     packed_at = 2 * kJobRows * kPanelRows * 4 + unpacked_bytes + kFewPairs * kPanelRows * 2;
-    scratch_bytes = packed_at + PackedBytes(std::min(pairs, kJobRows), std::max(p.hidden, p.inter));
+    scratch_bytes =
+        packed_at + PackedBytes(std::min(pairs, kJobRows), std::max(p.hidden, p.inter), blocks);
     scratch = take(threads * scratch_bytes);
     total = at;
   }
@@ -116,6 +121,7 @@ class ExpertFfn {
 
   void QuantiseProducts() {
     ForUnits(stream_, job_count_, layout_.pairs * p_.inter / 4, [&](int64_t j, int) {
+      if (!QuantisesHidden(jobs_[j])) return;
       QuantiseRows(hidden_ + jobs_[j].first * p_.inter, p_.inter, jobs_[j].rows, p_.inter);
     });
   }
@@ -134,7 +140,8 @@ class ExpertFfn {
     ForUnits(stream_, job_count_ * units, Cycles(), [&](int64_t unit, int worker) {
       const Job& job = jobs_[unit / units];
       const int64_t begin = unit % units * width;
-      const ActRows rows = Packed(HiddenRows(job), job, p_.inter, worker);
+      const ActRows rows =
+          Packed(HiddenRows(job), job, p_.inter, worker, OutputWeight(job).int8_rows());
       for (int64_t d0 = begin; d0 < std::min<int64_t>(begin + width, p_.hidden); d0 += stretch) {
         Output(job, rows, d0, stretch, outputs_ + job.first * p_.hidden + d0, p_.hidden, worker);
       }
@@ -220,10 +227,19 @@ class ExpertFfn {
     return {hidden_ + job.first * p_.inter, p_.inter, nullptr};
   }
 
-  ActRows Packed(const ActRows& rows, const Job& job, int64_t k, int worker) const {
+  ActRows Packed(const ActRows& rows, const Job& job, int64_t k, int worker, bool int8) const {
     return PackRows(
         rows, job.rows, k,
-        At<uint32_t>(layout_.scratch + worker * layout_.scratch_bytes + layout_.packed_at));
+        At<uint32_t>(layout_.scratch + worker * layout_.scratch_bytes + layout_.packed_at), int8);
+  }
+
+  WeightView OutputWeight(const Job& job) const {
+    return shared(job) ? WeightView(p_.shared_w2) : WeightView(p_.experts_table[job.expert]->w2);
+  }
+  // Not in front of block formats.
+  bool QuantisesHidden(const Job& job) const {
+    return shared(job) ? !p_.shared_w2.in_blocks()
+                       : p_.experts_table[job.expert]->w2.format != ExpertFormat::kBlocks;
   }
 
   // Computes hidden elements [begin, end) of a job's pairs.
@@ -235,7 +251,7 @@ class ExpertFfn {
     const ActRows rows =
         Packed(shared(job) ? ActRows{x + (job.first - routed()) * p_.hidden, p_.hidden, nullptr}
                            : ActRows{x, p_.hidden, token_ + job.first},
-               job, p_.hidden, worker);
+               job, p_.hidden, worker, w1.int8_rows() || w3.int8_rows());
     float* gate = At<float>(layout_.scratch + worker * layout_.scratch_bytes);
     float* up = gate + kJobRows * kPanelRows;
     uint16_t* unpacked = reinterpret_cast<uint16_t*>(up + kJobRows * kPanelRows);
@@ -245,7 +261,9 @@ class ExpertFfn {
       uint16_t* const hidden = hidden_ + job.first * p_.inter + i0;
       SwigluRows(gate, up, kPanelRows, job.rows, kPanelRows, p_.limit,
                  shared(job) ? nullptr : weight_ + job.first, hidden, p_.inter);
-      if (p_.part == ExpertPart::kWhole) QuantiseRows(hidden, p_.inter, job.rows, kPanelRows);
+      if (p_.part == ExpertPart::kWhole && QuantisesHidden(job)) {
+        QuantiseRows(hidden, p_.inter, job.rows, kPanelRows);
+      }
     }
   }
 
@@ -264,8 +282,7 @@ class ExpertFfn {
   // Computes output elements [d0, d0 + n) of a job's pairs, rounded. `rows`: their HiddenRows().
   void Output(const Job& job, const ActRows& rows, int64_t d0, int64_t n, uint16_t* out,
               int64_t stride, int worker) {
-    const WeightView w2 =
-        shared(job) ? WeightView(p_.shared_w2) : WeightView(p_.experts_table[job.expert]->w2);
+    const WeightView w2 = OutputWeight(job);
     float* sums = At<float>(layout_.scratch + worker * layout_.scratch_bytes);
     uint16_t* unpacked = reinterpret_cast<uint16_t*>(sums + 2 * kJobRows * kPanelRows);
     Product(w2, d0, n, rows, job.rows, sums, unpacked);
@@ -278,8 +295,10 @@ class ExpertFfn {
     uint16_t* outputs = reinterpret_cast<uint16_t*>(scratch + 2 * kJobRows * kPanelRows * 4 +
                                                     layout_.unpacked_bytes);
     for (int64_t j = 0; j < job_count_; ++j) {
-      Output(jobs_[j], HiddenRows(jobs_[j]), d0, n, outputs + jobs_[j].first * kPanelRows,
-             kPanelRows, worker);
+      ActRows rows = HiddenRows(jobs_[j]);
+      const bool int8 = OutputWeight(jobs_[j]).int8_rows();
+      if (int8) rows = Packed(rows, jobs_[j], p_.inter, worker, int8);
+      Output(jobs_[j], rows, d0, n, outputs + jobs_[j].first * kPanelRows, kPanelRows, worker);
     }
     for (int64_t row = 0; row < p_.rows; ++row) SumRow(row, outputs, kPanelRows, d0, n);
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = x w^T for bf16 weights, which are read in place, and for FP8 weights, unpacked in registers
-// or in a panel; contracts in kernels/op/dense.h.
+// y = x w^T for bf16 weights, which are read in place, and for FP8 weights and block formats,
+// unpacked in registers or in a panel; contracts in kernels/op/dense.h.
+#include <algorithm>
+
 #include "kernels/cpu/entries.h"
 #include "kernels/cpu/panel.h"
 #include "kernels/op/dense.h"
@@ -15,7 +17,12 @@ LinearOutput OutputOf(const LinearFp8Params::Part&) { return LinearOutput::kRoun
 
 template <class Params, WeightView::Format kFormat>
 int64_t Workspace(const Params& p, int threads) {
-  return LinearWorkspaceBytes(kFormat, LinearOutput::kRound, p.k, threads, p.rows);
+  int64_t bytes = 0;
+  for (int i = 0; i < p.part_count; ++i) {
+    bytes = std::max(bytes, LinearWorkspaceBytes(FormatOf(p.parts[i].w, kFormat),
+                                                 LinearOutput::kRound, p.k, threads, p.rows));
+  }
+  return bytes;
 }
 
 template <class Params>

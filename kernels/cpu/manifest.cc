@@ -12,7 +12,7 @@ Manifest CpuManifest() {
       kCpuMtpCombine,      kCpuRmsNorm,    kCpuQkvPrepare,   kCpuCompressKv, kCpuIndexScoreTopk,
       kCpuSparseAttention, kCpuCopyRows,   kCpuDraftLogits,
   };
-  return entries;
+  return {entries};
 }
 
 }  // namespace dsv4

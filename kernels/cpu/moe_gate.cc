@@ -17,8 +17,8 @@ int64_t ScoreBytes(const MoeGateParams& p) {
 }
 
 int64_t Workspace(const MoeGateParams& p, int threads) {
-  return ScoreBytes(p) + LinearWorkspaceBytes(WeightView::Format::kBf16, LinearOutput::kF32,
-                                              p.gate.k, threads, p.rows);
+  return ScoreBytes(p) + LinearWorkspaceBytes(FormatOf(p.gate, WeightView::Format::kBf16),
+                                              LinearOutput::kF32, p.gate.k, threads, p.rows);
 }
 
 // The indices of the `count` largest of score[e] + bias[e], descending, ties by index.

@@ -18,19 +18,23 @@ absl::Status Supports(const OutputGroupsParams& p) {
 }
 
 int64_t Workspace(const OutputGroupsParams& p, int threads) {
-  return LinearWorkspaceBytes(WeightView::Format::kFp8, LinearOutput::kRoundQuantise, p.group_width,
-                              threads, p.rows, p.groups);
+  return LinearWorkspaceBytes(FormatOf(p.wo_a, WeightView::Format::kFp8),
+                              LinearOutput::kRoundQuantise, p.group_width, threads, p.rows,
+                              p.groups);
 }
 
 void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
   LinearPart parts[kMaxGroups];
   const int64_t scale_blocks = p.rank / kFp8Block * (p.group_width / kFp8Block);
   for (int32_t g = 0; g < p.groups; ++g) {
+    const int64_t row_bytes =
+        p.wo_a.in_blocks() ? BlockBytes(p.wo_a.blocks, p.group_width) : p.group_width;
     const Fp8Weight group = {
-        .data = p.wo_a.data + g * p.rank * p.group_width,
+        .data = p.wo_a.data + g * p.rank * row_bytes,
         .scale = p.wo_a.scale == nullptr ? nullptr : p.wo_a.scale + g * scale_blocks,
         .n = p.rank,
-        .k = p.group_width};
+        .k = p.group_width,
+        .blocks = p.wo_a.blocks};
     WeightView weight = group;
     if (p.wo_a.f32_scale != nullptr) {
       weight.format = WeightView::Format::kFp8Rounded;
@@ -39,7 +43,7 @@ void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
     parts[g] = {
         .x = {static_cast<const uint16_t*>(p.o) + g * p.group_width, p.groups * p.group_width},
         .w = weight,
-        .output = LinearOutput::kRoundQuantise,
+        .output = p.quantise ? LinearOutput::kRoundQuantise : LinearOutput::kRound,
         .y = static_cast<uint16_t*>(p.y) + g * p.rank,
         .y_stride = p.groups * p.rank};
   }

@@ -6,9 +6,11 @@
 #include <bit>
 
 #include "absl/container/inlined_vector.h"
+#include "kernels/cpu/block_dot.h"
 #include "kernels/cpu/epilogue.h"
 #include "lib/base/checked_math.h"
 #include "lib/tensor/dtype.h"
+#include "lib/tensor/int8_run.h"
 
 namespace dsv4 {
 namespace {
@@ -96,6 +98,13 @@ void StoreOutput(const LinearPart& part, const float* sums, int64_t m0, int64_t 
   }
 }
 
+void PackInt8Rows(const ActRows& a, int64_t m, int64_t k, uint32_t* packed) {
+  for (int64_t i = 0; i < m; ++i) {
+    ActiveBlockDotKernels().pack(a.Row(i), k,
+                                 reinterpret_cast<std::byte*>(packed) + i * PackedInt8Bytes(k));
+  }
+}
+
 bool SameRows(const ActRows& a, const ActRows& b) {
   return a.base == b.base && a.stride == b.stride && a.index == b.index;
 }
@@ -104,7 +113,8 @@ bool SameRows(const ActRows& a, const ActRows& b) {
 // same rows share them. Returns the bytes used.
 int64_t PackInputs(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t rows,
                    std::byte* workspace, absl::InlinedVector<ActRows, 8>* inputs) {
-  const int64_t k = parts.front().w.k, bytes = PackedBytes(rows, k);
+  const bool int8 = parts.front().w.int8_rows();
+  const int64_t k = parts.front().w.k, bytes = PackedBytes(rows, k, int8);
   int64_t used = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     if (i > 0 && SameRows(parts[i].x, parts[i - 1].x)) {
@@ -115,6 +125,7 @@ int64_t PackInputs(CpuStream& stream, absl::Span<const LinearPart> parts, int64_
     if (bytes == 0) continue;
     inputs->back().packed = reinterpret_cast<uint32_t*>(workspace + used);
     inputs->back().packed_k = k;
+    inputs->back().int8 = int8;
     used += bytes;
   }
   if (used == 0) return 0;
@@ -124,8 +135,9 @@ int64_t PackInputs(CpuStream& stream, absl::Span<const LinearPart> parts, int64_
     if (i > 0 && SameRows(parts[i].x, parts[i - 1].x)) return;
     const int64_t begin = unit % tiles * kPackedTileRows;
     const ActRows from = (*inputs)[i].From(begin);
-    ActiveDotKernels().pack(from, std::min(kPackedTileRows, rows - begin), k,
-                            const_cast<uint32_t*>(from.packed));
+    const int64_t m = std::min(kPackedTileRows, rows - begin);
+    uint32_t* const packed = const_cast<uint32_t*>(from.packed);
+    int8 ? PackInt8Rows(from, m, k, packed) : ActiveDotKernels().pack(from, m, k, packed);
   });
   return used;
 }
@@ -143,10 +155,14 @@ WeightView::WeightView(const ExpertMatrix& w) {
     case ExpertFormat::kFp8:
       *this = w.fp8();
       return;
+    case ExpertFormat::kBlocks:
+      *this = w.block_weight();
+      return;
   }
 }
 
 int64_t WeightView::bytes_per_row() const {
+  if (format == Format::kBlocks) return BlockBytes(blocks, k);
   return format == Format::kBf16 ? 2 * k : IsE4M3(format) ? k : k / 2;
 }
 
@@ -157,25 +173,31 @@ int64_t SliceRows(int64_t k) {
   return std::clamp<int64_t>(kSliceBytes / (2 * k) / 6 * 6, 6, kMostRows);
 }
 
-bool PacksRows(int64_t rows, int64_t k) {
+bool PacksRows(int64_t rows, int64_t k, bool int8) {
+  if (int8) return true;
   const DotKernels& kernels = ActiveDotKernels();
   return kernels.pack != nullptr && rows > kDirectRows && k >= kernels.least_packed_k;
 }
 
-int64_t PackedBytes(int64_t rows, int64_t k) {
-  return PacksRows(rows, k) ? RoundUp(rows, kPackedTileRows) * k * int64_t{sizeof(uint16_t)} : 0;
+int64_t PackedBytes(int64_t rows, int64_t k, bool int8) {
+  static_assert(PackedInt8Bytes(kInt8Run) == kInt8Run * int64_t{sizeof(uint16_t)});
+  return PacksRows(rows, k, int8) ? RoundUp(rows, kPackedTileRows) * k * int64_t{sizeof(uint16_t)}
+                                  : 0;
 }
 
-ActRows PackRows(const ActRows& a, int64_t m, int64_t k, uint32_t* packed) {
+ActRows PackRows(const ActRows& a, int64_t m, int64_t k, uint32_t* packed, bool int8) {
   ActRows rows = a;
-  if (!PacksRows(m, k)) return rows;
-  ActiveDotKernels().pack(a, m, k, packed);
+  if (!PacksRows(m, k, int8)) return rows;
+  int8 ? PackInt8Rows(a, m, k, packed) : ActiveDotKernels().pack(a, m, k, packed);
+  rows.int8 = int8;
   rows.packed = packed;
   rows.packed_k = k;
   return rows;
 }
 
 int64_t UnpackedBytes(Format format, int64_t n, int64_t k) {
+  // f32, or codes, scales and minima in less.
+  if (format == Format::kBlocks) return n * k * static_cast<int64_t>(sizeof(float));
   return format == Format::kBf16
              ? 0
              : n * (k + ActiveDotKernels().row_gap) * static_cast<int64_t>(sizeof(uint16_t));
@@ -190,6 +212,12 @@ Panel::Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint
   if (weight.format == Format::kBf16) {
     unpacked_ = static_cast<const uint16_t*>(weight.data) + n0 * weight.k;
     unpacked_stride_ = weight.k;
+    return;
+  }
+  if (weight.format == Format::kBlocks) {
+    if (rows <= kDirectRows) return;
+    UnpackBlockRows(0, n);
+    unpacked_ = scratch;
     return;
   }
   unpacked_stride_ = weight.k + kernels_.row_gap;
@@ -237,7 +265,15 @@ void Panel::Unpack(int64_t j, int64_t n, const uint8_t* scales) const {
 }
 
 void Panel::Dot(const ActRows& a, int64_t m, float* out, int64_t ld) const {
-  if (weight_.format == Format::kFp8F32) {
+  if (a.int8 != weight_.int8_rows()) {
+    ActRows rows = a;
+    rows.packed = nullptr;
+    rows.int8 = weight_.int8_rows();
+    return Dot(rows, m, out, ld);
+  }
+  if (weight_.format == Format::kBlocks) {
+    DotBlocks(a, m, out, ld);
+  } else if (weight_.format == Format::kFp8F32) {
     DotByRuns(a, m, out, ld);
   } else if (unpacked_ != nullptr) {
     kernels_.bf16(a, m, unpacked_, unpacked_stride_, n_, weight_.k, out, ld);
@@ -320,6 +356,38 @@ void Panel::DotByRuns(const ActRows& a, int64_t m, float* out, int64_t ld) const
   }
 }
 
+// Unpacks rows [j, j + n) of a panel in blocks to the beginning of the scratch.
+void Panel::UnpackBlockRows(int64_t j, int64_t n) const {
+  const int64_t k = weight_.k;
+  const auto* data =
+      static_cast<const uint8_t*>(weight_.data) + (n0_ + j) * weight_.bytes_per_row();
+  for (int64_t i = 0; i < n; ++i, data += weight_.bytes_per_row()) {
+    if (weight_.int8_rows()) {
+      UnpackBlockRow(weight_.blocks, data, k,
+                     reinterpret_cast<std::byte*>(scratch_) + i * UnpackedBlockBytes(k));
+    } else {
+      LoadBlocks(weight_.blocks, data, k, reinterpret_cast<float*>(scratch_) + i * k);
+    }
+  }
+}
+
+// Few activation rows: a few weight rows are unpacked at a time and stay in L1.
+void Panel::DotBlocks(const ActRows& a, int64_t m, float* out, int64_t ld) const {
+  const BlockDotKernels& kernels = ActiveBlockDotKernels();
+  const int64_t k = weight_.k, at_once = unpacked_ != nullptr ? n_ : 4;
+  for (int64_t j = 0; j < n_; j += at_once) {
+    const int64_t n = std::min(at_once, n_ - j);
+    if (unpacked_ == nullptr) UnpackBlockRows(j, n);
+    if (weight_.int8_rows()) {
+      kernels.int8(reinterpret_cast<const std::byte*>(a.packed), m,
+                   reinterpret_cast<const std::byte*>(scratch_), n, k,
+                   InfoOf(weight_.blocks).has_min(), out + j, ld);
+    } else {
+      kernels.f32(a, m, reinterpret_cast<const float*>(scratch_), n, k, out + j, ld);
+    }
+  }
+}
+
 // The scales of row j of the panel.
 const uint8_t* Panel::RowScales(int64_t j) const {
   const int64_t runs = CeilDiv(weight_.k, ScaleRun(weight_.format));
@@ -339,11 +407,15 @@ bool Panel::FoldsExactly(int64_t j, int64_t n) const {
 
 int64_t LinearWorkspaceBytes(Format format, LinearOutput output, int64_t k, int threads,
                              int64_t rows, int64_t inputs) {
-  return threads * ScratchBytes(format, output, k) + inputs * PackedBytes(rows, k);
+  return threads * ScratchBytes(format, output, k) +
+         inputs * PackedBytes(rows, k, format == Format::kBlocks);
 }
 
-void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t rows,
-               std::byte* workspace) {
+namespace {
+
+// RunLinear for parts whose activation rows are packed alike.
+void RunAlike(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t rows,
+              std::byte* workspace) {
   constexpr int64_t kUnitsPerThread = 4;
   int64_t work = 0, scratch_bytes = 0, weight_rows = 0;
   for (const LinearPart& part : parts) {
@@ -366,7 +438,7 @@ void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t ro
   for (const LinearPart& part : parts) panels += CeilDiv(part.w.n, unit_rows(part));
   const int64_t row_blocks =
       std::clamp<int64_t>(CeilDiv(wanted, panels), 1, CeilDiv(rows, kSliceRows));
-  const bool packs = PacksRows(rows, parts.front().w.k);
+  const bool packs = PacksRows(rows, parts.front().w.k, parts.front().w.int8_rows());
   const int64_t block_rows = RoundUp<int64_t>(CeilDiv(rows, row_blocks), packs ? kSliceRows : 6);
 
   absl::InlinedVector<ActRows, 8> inputs;
@@ -393,6 +465,19 @@ void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t ro
       StoreOutput(*part, sums, m0, m, n0, n);
     }
   });
+}
+
+}  // namespace
+
+void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t rows,
+               std::byte* workspace) {
+  for (size_t begin = 0; begin < parts.size();) {
+    const bool int8 = parts[begin].w.int8_rows();
+    size_t end = begin + 1;
+    while (end < parts.size() && parts[end].w.int8_rows() == int8) ++end;
+    RunAlike(stream, parts.subspan(begin, end - begin), rows, workspace);
+    begin = end;
+  }
 }
 
 }  // namespace dsv4

@@ -25,6 +25,7 @@ struct WeightView {
     kNvfp4,
     kFp8F32,      // FP8 with F32 scales; the sum of a run of K is multiplied by its scale
     kFp8Rounded,  // the same; each element is multiplied by its scale and rounded to bf16
+    kBlocks,      // `blocks`, any but bf16
   };
   Format format = Format::kBf16;
   const void* data = nullptr;
@@ -32,17 +33,28 @@ struct WeightView {
   int64_t n = 0, k = 0;
   const float* f32_scale = nullptr;
   float tensor_scale = 1;  // of kNvfp4
+  BlockType blocks = BlockType::kNone;
 
   WeightView() = default;
-  WeightView(const Bf16Weight& w)  // NOLINT: a view of any weight
-      : format(Format::kBf16), data(w.data), n(w.n), k(w.k) {}
+  WeightView(const BlockWeight& w)  // NOLINT: a view of any weight
+      : format(w.type == BlockType::kBf16 ? Format::kBf16 : Format::kBlocks),
+        data(w.data),
+        n(w.n),
+        k(w.k),
+        blocks(w.type) {}
+  WeightView(const Bf16Weight& w)  // NOLINT
+      : format(Format::kBf16), data(w.data), n(w.n), k(w.k) {
+    if (w.in_blocks()) *this = w.block_weight();
+  }
   WeightView(const Fp8Weight& w)  // NOLINT
       : format(w.f32_scale != nullptr ? Format::kFp8F32 : Format::kFp8),
         data(w.data),
         scale(w.scale),
         n(w.n),
         k(w.k),
-        f32_scale(w.f32_scale) {}
+        f32_scale(w.f32_scale) {
+    if (w.in_blocks()) *this = w.block_weight();
+  }
   WeightView(const Fp4Weight& w)  // NOLINT
       : format(Format::kFp4), data(w.data), scale(w.scale), n(w.n), k(w.k) {}
   WeightView(const Nvfp4Weight& w)  // NOLINT
@@ -55,6 +67,8 @@ struct WeightView {
   WeightView(const ExpertMatrix& w);  // NOLINT
 
   int64_t bytes_per_row() const;
+  // Whether products read activation rows that PackRows has rounded to int8.
+  bool int8_rows() const { return format == Format::kBlocks && IsQuantised(blocks); }
 };
 
 inline constexpr int64_t kPanelRows = 128;  // most weight rows of a panel
@@ -70,9 +84,10 @@ int64_t SliceRows(int64_t k);
 // - PackedBytes: bytes for the packed rows; 0 if they are not packed.
 // - PackRows: if m rows are packed, packs them to `packed` and returns rows that refer to it; else
 //   returns `a`.
-bool PacksRows(int64_t rows, int64_t k);
-int64_t PackedBytes(int64_t rows, int64_t k);
-ActRows PackRows(const ActRows& a, int64_t m, int64_t k, uint32_t* packed);
+// With `int8`, for weights with int8_rows(): rows are packed whatever their number.
+bool PacksRows(int64_t rows, int64_t k, bool int8 = false);
+int64_t PackedBytes(int64_t rows, int64_t k, bool int8 = false);
+ActRows PackRows(const ActRows& a, int64_t m, int64_t k, uint32_t* packed, bool int8 = false);
 
 // Bytes of scratch to unpack `n` rows of a weight: none for bf16.
 int64_t UnpackedBytes(WeightView::Format format, int64_t n, int64_t k);
@@ -85,7 +100,8 @@ class Panel {
   // panel.
   Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint16_t* scratch);
 
-  // out[i * ld + j] = a row i . weight row n0 + j, for i < m, j < n, in f32.
+  // out[i * ld + j] = a row i . weight row n0 + j, for i < m, j < n, in f32. Of a weight with
+  // int8_rows(), `a` is packed.
   void Dot(const ActRows& a, int64_t m, float* out, int64_t ld) const;
 
  private:
@@ -93,6 +109,8 @@ class Panel {
   void DotDirect(const ActRows& a, int64_t m, int64_t j, int64_t n, float* out, int64_t ld) const;
   void DotUnfolded(const ActRows& a, int64_t m, int64_t j, float* out, int64_t ld) const;
   void DotByRuns(const ActRows& a, int64_t m, float* out, int64_t ld) const;
+  void UnpackBlockRows(int64_t j, int64_t n) const;
+  void DotBlocks(const ActRows& a, int64_t m, float* out, int64_t ld) const;
   bool FoldsExactly(int64_t j, int64_t n) const;
   const uint8_t* RowScales(int64_t j) const;
 
@@ -126,9 +144,15 @@ struct LinearPart {
 // different x. A launch needs the maximum over its parts.
 int64_t LinearWorkspaceBytes(WeightView::Format format, LinearOutput output, int64_t k, int threads,
                              int64_t rows, int64_t inputs = 1);
+// The same for the format of `w`, instead of `format`, if it is in blocks.
+template <class Weight>
+WeightView::Format FormatOf(const Weight& w, WeightView::Format format) {
+  return w.in_blocks() ? WeightView::Format::kBlocks : format;
+}
 
 // Computes y = x w^T of every part for `rows` rows. REQUIRES: all parts have the same K, and parts
-// with the same x are adjacent.
+// with the same x are adjacent. Parts whose weights need rows packed in another way run one after
+// the other.
 void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t rows,
                std::byte* workspace);
 

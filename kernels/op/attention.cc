@@ -45,6 +45,10 @@ absl::Status ExpectFormat(const char* what, RowFormat format,
 // What one row of a pool takes.
 int64_t RowBytes(const RowPool& pool) { return pool.row_bytes + RowScaleBytes(pool.format); }
 
+OutputFormat KvRowFormat(const RowPool& pool) {
+  return pool.format == RowFormat::kFp8PerTensor ? OutputFormat::kFp8Row : OutputFormat::kKvRow;
+}
+
 // Rows of compressed kind that row r of the step attends.
 int64_t AttendedBlocks(const SparseAttentionParams& p, int64_t position) {
   if (p.ratio == 0) return 0;
@@ -88,6 +92,26 @@ Cost CostOf(const QkvPrepareParams& p) {
           .flops = rows * kKvRowElements * (p.heads + 1) * 4 + index_values * 12};
 }
 
+LaunchTensors TensorsOf(const QkvPrepareParams& p, Device&) {
+  const StepRows& step = *p.step;
+  std::vector<LaunchTensor::Place> places;
+  for (int32_t i = 0; i < step.sequence_count; ++i) {
+    const SequenceRows& s = step.sequence(i);
+    for (int64_t at = s.first_position; at < s.first_position + s.rows; ++at) {
+      places.push_back({s.window_blocks[at / kWindowBlockTokens], at % kWindowBlockTokens});
+    }
+  }
+  const LaunchTensor q = LaunchTensor::Act(p.q, int64_t{step.rows} * p.heads, kKvRowElements);
+  const LaunchTensor index_q =
+      LaunchTensor::Act(p.index_q, int64_t{step.rows} * p.index_heads, kIndexKeyElements);
+  const bool fp8 = p.window.format == RowFormat::kFp8PerTensor;
+  return {{q, LaunchTensor::Act(p.kv, step.rows, kKvRowElements), index_q},
+          {{"q", fp8 ? OutputFormat::kFp8Row : OutputFormat::kHead, q},
+           {"index_q", OutputFormat::kIndexRow, index_q},
+           {"window", KvRowFormat(p.window),
+            LaunchTensor::CacheRows(p.window, kKvRowElements, std::move(places))}}};
+}
+
 absl::Status Validate(const CompressKvParams& p) {
   DSV4_RETURN_IF_ERROR(CheckStep("compress_kv", p.step));
   DSV4_RETURN_IF_ERROR(Expect(p.ratio == kCsaRatio || p.ratio == kHcaRatio, "compress_kv: ratio ",
@@ -108,6 +132,30 @@ Cost CostOf(const CompressKvParams& p) {
   return {.bytes = rows * p.width() * 2 * 4 + (p.step->sequence_count + state_writes) * state +
                    (rows / p.ratio) * RowBytes(p.rows),
           .flops = rows * p.width() * 30};  // two exponentials and five operations an element
+}
+
+LaunchTensors TensorsOf(const CompressKvParams& p, Device&) {
+  const StepRows& step = *p.step;
+  LaunchTensors all{
+      {LaunchTensor::F32(p.k, step.rows, p.width()), LaunchTensor::F32(p.z, step.rows, p.width())},
+      {}};
+  const int64_t per_block = kCompressedKvBlockTokens / p.ratio;
+  std::vector<LaunchTensor::Place> places;
+  for (int32_t i = 0; i < step.sequence_count; ++i) {
+    const SequenceRows& s = step.sequence(i);
+    for (int64_t g = s.first_position / p.ratio; g < (s.first_position + s.rows) / p.ratio; ++g) {
+      places.push_back({s.compressed_kv_blocks[g / per_block], g % per_block});
+    }
+    for (int32_t w = 0; w < s.state_write_count; ++w) {
+      const auto* state = reinterpret_cast<const float*>(p.states.Slot(s.state_writes[w].slot));
+      all.out.push_back({"state", OutputFormat::kF32,
+                         LaunchTensor::F32(state, 1, CompressorStateFloats(p.ratio, p.dim()))});
+    }
+  }
+  all.out.push_back({p.index_keys ? "keys" : "rows",
+                     p.index_keys ? OutputFormat::kIndexRow : KvRowFormat(p.rows),
+                     LaunchTensor::CacheRows(p.rows, p.dim(), std::move(places))});
+  return all;
 }
 
 absl::Status Validate(const IndexScoreTopkParams& p) {
@@ -132,6 +180,13 @@ Cost CostOf(const IndexScoreTopkParams& p) {
     }
   }
   return cost;
+}
+
+LaunchTensors TensorsOf(const IndexScoreTopkParams& p, Device&) {
+  const int64_t rows = p.step->rows;
+  return {{LaunchTensor::Act(p.q, rows * p.heads, kIndexKeyElements),
+           LaunchTensor::Act(p.weights, rows, p.heads)},
+          {{"selected", OutputFormat::kChoice, LaunchTensor::Int32(p.selected, rows, p.topk)}}};
 }
 
 CallDims DimsOf(const IndexScoreTopkParams& p) {
@@ -180,6 +235,13 @@ Cost CostOf(const SparseAttentionParams& p) {
     }
   }
   return cost;
+}
+
+LaunchTensors TensorsOf(const SparseAttentionParams& p, Device&) {
+  const int64_t rows = int64_t{p.step->rows} * p.heads;
+  return {{LaunchTensor::Act(p.q, rows, kKvRowElements),
+           LaunchTensor::Int32(p.ratio == kCsaRatio ? p.selected : nullptr, p.step->rows, p.topk)},
+          {{"o", OutputFormat::kHead, LaunchTensor::Act(p.o, rows, kKvRowElements)}}};
 }
 
 CallDims DimsOf(const SparseAttentionParams& p) {

@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 
 #include "kernels/op/kv_layout.h"
+#include "kernels/op/launch_tensors.h"
 #include "kernels/op/op.h"
 #include "kernels/op/step_rows.h"
 
@@ -139,6 +140,10 @@ Cost CostOf(const QkvPrepareParams& params);
 Cost CostOf(const CompressKvParams& params);
 Cost CostOf(const IndexScoreTopkParams& params);
 Cost CostOf(const SparseAttentionParams& params);
+LaunchTensors TensorsOf(const QkvPrepareParams& params, Device& device);
+LaunchTensors TensorsOf(const CompressKvParams& params, Device& device);
+LaunchTensors TensorsOf(const IndexScoreTopkParams& params, Device& device);
+LaunchTensors TensorsOf(const SparseAttentionParams& params, Device& device);
 // `context` is step.max_position. `selected` is topk, and 0 at ratios 0 and 128.
 CallDims DimsOf(const IndexScoreTopkParams& params);   // rows, context
 CallDims DimsOf(const SparseAttentionParams& params);  // rows, ratio, context, selected

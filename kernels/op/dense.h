@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contracts of the dense operators: embedding rows and copies of rows, RMSNorm with quantiser, FP8
 // and bf16 linears, and the grouped low-rank output projection.
+//
+// Weights in block formats (Fp8Weight::blocks, Bf16Weight::blocks): the input is not quantised.
+// Published numerics round it in front of quantised formats as lib/tensor/int8_run.h says, and an
+// embedding row to bf16. Exact and fp32 numerics round neither.
 #pragma once
 
 #include <array>
 
+#include "kernels/op/launch_tensors.h"
 #include "kernels/op/op.h"
 #include "lib/tensor/quant_format.h"
 
@@ -97,6 +102,7 @@ struct OutputGroupsParams {
   Fp8Weight wo_a{};         // [G * rank, group_width]
   const void* o = nullptr;  // [T, G, group_width] act
   void* y = nullptr;        // [T, G * rank] act, quantised
+  bool quantise = true;     // false: y is not quantised, for a wo_b in a block format
 };
 
 absl::Status Validate(const EmbedRowsParams& params);
@@ -111,6 +117,11 @@ Cost CostOf(const RmsNormParams& params);
 Cost CostOf(const LinearFp8Params& params);
 Cost CostOf(const LinearBf16Params& params);
 Cost CostOf(const OutputGroupsParams& params);
+LaunchTensors TensorsOf(const EmbedRowsParams& params, Device& device);
+LaunchTensors TensorsOf(const RmsNormParams& params, Device& device);
+LaunchTensors TensorsOf(const LinearFp8Params& params, Device& device);
+LaunchTensors TensorsOf(const LinearBf16Params& params, Device& device);
+LaunchTensors TensorsOf(const OutputGroupsParams& params, Device& device);
 CallDims DimsOf(const LinearFp8Params& params);     // rows, n of all parts, k
 CallDims DimsOf(const LinearBf16Params& params);    // the same
 CallDims DimsOf(const OutputGroupsParams& params);  // rows, n of all groups, k of one

@@ -18,4 +18,12 @@ Cost CostOf(const DraftLogitsParams& p) {
           .flops = int64_t{p.rows} * 2 * (p.vocab * p.rank + p.hidden + p.rank)};
 }
 
+LaunchTensors TensorsOf(const DraftLogitsParams& p, Device& device) {
+  const int64_t rows = RowsReached(p.row_of, p.rows, device);
+  const LaunchTensor logits = LaunchTensor::F32(p.logits, rows, p.vocab);
+  return {{LaunchTensor::Act(p.states, rows, p.hidden), logits},
+          {{"logits", OutputFormat::kF32, logits},
+           {"confidences", OutputFormat::kF32, LaunchTensor::F32(p.confidences, rows, 1)}}};
+}
+
 }  // namespace dsv4

@@ -4,6 +4,7 @@
 // sure the drafter is.
 #pragma once
 
+#include "kernels/op/launch_tensors.h"
 #include "kernels/op/op.h"
 
 namespace dsv4 {
@@ -38,5 +39,6 @@ struct DraftLogitsParams {
 
 absl::Status Validate(const DraftLogitsParams& params);
 Cost CostOf(const DraftLogitsParams& params);
+LaunchTensors TensorsOf(const DraftLogitsParams& params, Device& device);
 
 }  // namespace dsv4

@@ -27,6 +27,21 @@ Cost CostOf(const HcPreParams& p) {
   return cost;
 }
 
+LaunchTensors TensorsOf(const HcPreParams& p, Device& device) {
+  LaunchTensors all;
+  if (p.update.y != nullptr) {
+    all = TensorsOf(UpdateOf(p), device);
+  } else {
+    all.in = {LaunchTensor::Act(p.streams, p.rows, 4 * p.hidden)};
+  }
+  all.out.push_back({"normed", OutputFormat::kBf16, LaunchTensor::Act(p.normed, p.rows, p.hidden)});
+  all.out.push_back(
+      {"quantized", OutputFormat::kCodes, LaunchTensor::Quantized(p.quantized, p.rows, p.hidden)});
+  all.out.push_back({"post", OutputFormat::kF32, LaunchTensor::F32(p.post, p.rows, 4)});
+  all.out.push_back({"comb", OutputFormat::kF32, LaunchTensor::F32(p.comb, p.rows, 16)});
+  return all;
+}
+
 absl::Status Validate(const HcPostParams& p) {
   return Expect(p.rows >= 1 && p.hidden >= 1 && p.y != nullptr && p.post != nullptr &&
                     p.comb != nullptr && p.streams != nullptr && p.out != nullptr,
@@ -36,6 +51,13 @@ absl::Status Validate(const HcPostParams& p) {
 Cost CostOf(const HcPostParams& p) {
   return {.bytes = int64_t{p.rows} * p.hidden * 9 * kActBytes,
           .flops = int64_t{p.rows} * p.hidden * 36};
+}
+
+LaunchTensors TensorsOf(const HcPostParams& p, Device&) {
+  const int64_t width = 4 * p.hidden;
+  return {{LaunchTensor::Act(p.y, p.rows, p.hidden), LaunchTensor::F32(p.post, p.rows, 4),
+           LaunchTensor::F32(p.comb, p.rows, 16), LaunchTensor::Act(p.streams, p.rows, width)},
+          {{"out", OutputFormat::kBf16, LaunchTensor::Act(p.out, p.rows, width)}}};
 }
 
 absl::Status Validate(const HcHeadParams& p) {
@@ -59,6 +81,17 @@ Cost CostOf(const HcHeadParams& p) {
           .flops = rows * (2 * 4 * width + 4 * width + 4 * p.hidden)};
 }
 
+LaunchTensors TensorsOf(const HcHeadParams& p, Device& device) {
+  const int64_t streams = p.row_of == nullptr ? p.rows : RowsReached(p.row_of, p.rows, device);
+  LaunchTensor quantized = LaunchTensor::Quantized(p.quantized, p.rows, p.hidden);
+  quantized.stride = p.quantized_width;
+  quantized.column = p.quantized_column;
+  return {{LaunchTensor::Act(p.streams, streams, 4 * p.hidden)},
+          {{"mixed", OutputFormat::kBf16, LaunchTensor::Act(p.mixed, p.rows, p.hidden)},
+           {"normed", OutputFormat::kBf16, LaunchTensor::Act(p.normed, p.rows, p.hidden)},
+           {"quantized", OutputFormat::kCodes, std::move(quantized)}}};
+}
+
 absl::Status Validate(const MtpCombineParams& p) {
   return Expect(
       p.rows >= 1 && p.hidden >= 1 && p.e != nullptr && p.h != nullptr && p.streams != nullptr,
@@ -68,6 +101,11 @@ absl::Status Validate(const MtpCombineParams& p) {
 Cost CostOf(const MtpCombineParams& p) {
   return {.bytes = int64_t{p.rows} * p.hidden * 9 * kActBytes,
           .flops = int64_t{p.rows} * p.hidden * 4};
+}
+
+LaunchTensors TensorsOf(const MtpCombineParams& p, Device&) {
+  return {{LaunchTensor::Act(p.e, p.rows, p.hidden), LaunchTensor::Act(p.h, p.rows, 4 * p.hidden)},
+          {{"streams", OutputFormat::kBf16, LaunchTensor::Act(p.streams, p.rows, 4 * p.hidden)}}};
 }
 
 }  // namespace dsv4

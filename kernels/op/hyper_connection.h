@@ -3,6 +3,7 @@
 // RMSNorm and quantiser, hc_post, hc_head with the final norm, and the MTP block's input.
 #pragma once
 
+#include "kernels/op/launch_tensors.h"
 #include "kernels/op/op.h"
 
 namespace dsv4 {
@@ -108,5 +109,9 @@ Cost CostOf(const HcPreParams& params);
 Cost CostOf(const HcPostParams& params);
 Cost CostOf(const HcHeadParams& params);
 Cost CostOf(const MtpCombineParams& params);
+LaunchTensors TensorsOf(const HcPreParams& params, Device& device);
+LaunchTensors TensorsOf(const HcPostParams& params, Device& device);
+LaunchTensors TensorsOf(const HcHeadParams& params, Device& device);
+LaunchTensors TensorsOf(const MtpCombineParams& params, Device& device);
 
 }  // namespace dsv4

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/op/moe.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "lib/base/checked_math.h"
 #include "lib/base/status_macros.h"
+#include "lib/device/device.h"
 
 namespace dsv4 {
 namespace {
@@ -12,6 +15,23 @@ namespace {
 double DistinctExperts(const ExpertFfnParams& p) {
   const double experts = p.expert_count;
   return experts * (1 - std::pow(1 - p.experts_per_token / experts, p.rows));
+}
+
+// The products of the routed experts of each row, then of the shared expert. Backends in host
+// memory order the products of routed experts by expert.
+LaunchTensor Products(const ExpertFfnParams& p, Device& device) {
+  const int64_t pairs = int64_t{p.rows} * p.experts_per_token;
+  LaunchTensor products = LaunchTensor::Act(p.products, pairs + p.rows, p.inter);
+  if (!device.host_memory()) return products;
+  products.stored_at.resize(static_cast<size_t>(products.rows));
+  std::iota(products.stored_at.begin(), products.stored_at.end(), 0);
+  std::vector<int64_t> sorted(products.stored_at.begin(), products.stored_at.begin() + pairs);
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [&](int64_t a, int64_t b) { return p.experts[a] < p.experts[b]; });
+  for (int64_t i = 0; i < pairs; ++i) {
+    products.stored_at[static_cast<size_t>(sorted[static_cast<size_t>(i)])] = i;
+  }
+  return products;
 }
 
 }  // namespace
@@ -30,9 +50,19 @@ absl::Status Validate(const MoeGateParams& p) {
 
 Cost CostOf(const MoeGateParams& p) {
   const int64_t rows = p.rows;
-  return {.bytes = p.gate.n * p.gate.k * 2 + rows * p.gate.k * kActBytes +
-                   rows * p.experts_per_token * 8,
-          .flops = 2 * rows * p.gate.n * p.gate.k + rows * p.gate.n * 30};
+  const int64_t row_bytes =
+      p.gate.in_blocks() ? BlockBytes(p.gate.blocks, p.gate.k) : p.gate.k * kActBytes;
+  return {
+      .bytes = p.gate.n * row_bytes + rows * p.gate.k * kActBytes + rows * p.experts_per_token * 8,
+      .flops = 2 * rows * p.gate.n * p.gate.k + rows * p.gate.n * 30};
+}
+
+LaunchTensors TensorsOf(const MoeGateParams& p, Device&) {
+  return {
+      {LaunchTensor::Act(p.x, p.rows, p.gate.k)},
+      {{"experts", OutputFormat::kChoice,
+        LaunchTensor::Int32(p.experts, p.rows, p.experts_per_token)},
+       {"weights", OutputFormat::kF32, LaunchTensor::F32(p.weights, p.rows, p.experts_per_token)}}};
 }
 
 absl::Status Validate(const ExpertFfnParams& p) {
@@ -76,6 +106,30 @@ Cost CostOf(const ExpertFfnParams& p) {
   return {.bytes = std::llround(DistinctExperts(p) * static_cast<double>(expert_bytes)) +
                    shared_bytes + rows * values * kActBytes,
           .flops = 2 * rows * weights * (p.experts_per_token + 1)};
+}
+
+LaunchTensors TensorsOf(const ExpertFfnParams& p, Device& device) {
+  LaunchTensors all;
+  // Only the sum of the waves is compared. It stands for both halves of the experts.
+  if (p.wave == ExpertWave::kSum) {
+    all.out = {{"y", OutputFormat::kSum, LaunchTensor::Act(p.y, p.rows, p.hidden)}};
+    all.stands_for = 2;
+  }
+  if (p.wave != ExpertWave::kAll) return all;
+  const LaunchTensor experts = LaunchTensor::Int32(p.experts, p.rows, p.experts_per_token);
+  if (p.part == ExpertPart::kOutputs) {
+    all.in = {Products(p, device), experts};
+  } else {
+    all.in = {p.format == ExpertFormat::kBlocks ? LaunchTensor::Act(p.x, p.rows, p.hidden)
+                                                : LaunchTensor::Quantized(p.x, p.rows, p.hidden),
+              experts, LaunchTensor::F32(p.weights, p.rows, p.experts_per_token)};
+  }
+  if (p.part == ExpertPart::kProducts) {
+    all.out = {{"products", OutputFormat::kCodes, Products(p, device)}};
+  } else {
+    all.out = {{"y", OutputFormat::kSum, LaunchTensor::Act(p.y, p.rows, p.hidden)}};
+  }
+  return all;
 }
 
 CallDims DimsOf(const ExpertFfnParams& p) {

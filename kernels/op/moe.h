@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "kernels/op/launch_tensors.h"
 #include "kernels/op/op.h"
 #include "lib/tensor/quant_format.h"
 
@@ -37,7 +38,7 @@ struct MoeGateParams {
   float routed_scale = 0;
   int32_t* experts = nullptr;  // [T, K]
   float* weights = nullptr;    // [T, K]
-  // Where experts move between device and host (lib/model/expert_mover.h): counts the chosen
+  // Where experts move between device and host (lib/experts/expert_mover.h): counts the chosen
   // experts. Both null, or neither.
   ExpertCounts* counts = nullptr;  // [E]
   uint32_t* calls = nullptr;       // [1]: calls of this gate
@@ -45,11 +46,13 @@ struct MoeGateParams {
 
 // The routed experts of each row and the shared expert:
 //   product = silu(min(w1 x, limit)) * clamp(w3 x, -limit, limit) * weight
-//   expert(x) = w2 . act_quant(product)
+//   expert(x) = w2 . act_quant(product); of a w2 in a block format: w2 . product
 //   y = sum of the row's K experts in their order, in f32, plus the shared expert
 // - The shared expert is FP8 and has weight 1; the clamp applies to it, too. limit 0: no clamp.
 // - Rounded: w1 x and w3 x (kRoundLinear), product (kRoundSwiglu), each expert's output
 //   (kRoundExpertOutput), y (kRoundFfnOutput). act_quant 128 is kQuantExpertHidden.
+// - In front of weights in block formats, x and product are rounded as in dense.h; x is not
+//   quantised then.
 // - Expert -1 (of a padding row) contributes nothing.
 //
 // ExpertPart splits this between ranks that have some rows of each matrix. Two calls together give
@@ -83,6 +86,7 @@ struct ExpertFfnParams {
   // Format of all routed experts if experts_table lies in device memory. On the host, each matrix
   // has a format of its own.
   ExpertFormat format = ExpertFormat::kMxfp4;
+  ExpertBlocks blocks{};                            // likewise, of kBlocks
   Fp8Weight shared_w1{}, shared_w3{}, shared_w2{};  // kNext and kSum: may be null
   const int32_t* experts = nullptr;                 // [T, K]
   const float* weights = nullptr;                   // [T, K]
@@ -104,6 +108,8 @@ Cost CostOf(const MoeGateParams& params);
 // Counts the weights of E (1 - (1 - K / E)^T) experts: as many as T rows choose on average if all
 // experts are equally likely. The actual choice may be in memory that the host cannot read.
 Cost CostOf(const ExpertFfnParams& params);
+LaunchTensors TensorsOf(const MoeGateParams& params, Device& device);
+LaunchTensors TensorsOf(const ExpertFfnParams& params, Device& device);
 CallDims DimsOf(const ExpertFfnParams& params);  // rows, n of an expert (its width), k: hidden
 
 }  // namespace dsv4

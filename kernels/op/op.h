@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What all operator contracts share: the operator names, the numerics modes with their rounding
 // points, the launch context, the cost model, and the rows of a step. Each <operator>.h in this
-// folder holds one operator's Params (its contract), Validate and CostOf.
+// folder holds one operator's Params (its contract), Validate, CostOf and TensorsOf.
 //
 // Storage:
 // - Activations ("act" in the contracts): bf16 in the cpu and cuda backends; f32 in the reference

@@ -4,6 +4,7 @@
 namespace dsv4 {
 
 const char* WeightFormatName(WeightFormat format) {
+  if (InBlocks(format)) return InfoOf(BlockTypeOf(format)).name;
   switch (format) {
     case WeightFormat::kFp8:
       return "fp8";
@@ -15,13 +16,17 @@ const char* WeightFormatName(WeightFormat format) {
       return "nvfp4";
     case WeightFormat::kBf16:
       return "bf16";
+    case WeightFormat::kBlocks:
+      break;
   }
   return "unknown";
 }
 
 absl::Status Validate(const PackWeightParams& p) {
-  const bool scaled = p.format != WeightFormat::kBf16;
-  return Expect(p.n >= 1 && p.k >= 1 && p.k % kFp8Block == 0 && p.row_begin >= 0 && p.rows >= 1 &&
+  const bool scaled = p.format < WeightFormat::kBf16;
+  const int64_t elements = InBlocks(p.format) ? InfoOf(BlockTypeOf(p.format)).elements : 1;
+  return Expect(p.format != WeightFormat::kBlocks && p.n >= 1 && p.k >= 1 && p.k % kFp8Block == 0 &&
+                    p.k % elements == 0 && p.row_begin >= 0 && p.rows >= 1 &&
                     p.row_begin % kPackRowBlock == 0 && p.row_begin + p.rows <= p.n &&
                     (p.rows % kPackRowBlock == 0 || p.row_begin + p.rows == p.n) &&
                     p.src_data != nullptr && p.dst_data != nullptr &&

@@ -12,12 +12,27 @@
 
 namespace dsv4 {
 
-// kFp8F32: FP8 with F32 scales.
-enum class WeightFormat : int32_t { kFp8, kFp8F32, kFp4, kNvfp4, kBf16 };
+// kFp8F32: FP8 with F32 scales. From kBlocks on: the block formats, in the order of BlockType.
+enum class WeightFormat : int32_t { kFp8, kFp8F32, kFp4, kNvfp4, kBf16, kBlocks };
 
-const char* WeightFormatName(WeightFormat format);  // "fp8", "fp8_f32", "fp4", "nvfp4", "bf16"
+constexpr WeightFormat BlocksFormat(BlockType type) {
+  return static_cast<WeightFormat>(static_cast<int32_t>(WeightFormat::kBlocks) +
+                                   static_cast<int32_t>(type));
+}
+// kNone of formats that are not block formats.
+constexpr BlockType BlockTypeOf(WeightFormat format) {
+  return format < WeightFormat::kBlocks
+             ? BlockType::kNone
+             : static_cast<BlockType>(static_cast<int32_t>(format) -
+                                      static_cast<int32_t>(WeightFormat::kBlocks));
+}
+constexpr bool InBlocks(WeightFormat format) { return BlockTypeOf(format) != BlockType::kNone; }
 
-// The rows of a packed weight are padded with zeros to a multiple of this.
+// "fp8", "fp8_f32", "fp4", "nvfp4", "bf16", or the block format's name.
+const char* WeightFormatName(WeightFormat format);
+
+// The rows of a packed weight, but of one in a block format, are padded with zeros to a multiple of
+// this.
 inline constexpr int64_t kPackedRows = 16;
 // A call's row_begin is a multiple of this.
 inline constexpr int64_t kPackRowBlock = 128;
@@ -27,7 +42,8 @@ struct WeightBytes {
 };
 
 // Bytes of `n` rows in the checkpoint's layout.
-constexpr WeightBytes StoredWeightBytes(WeightFormat format, int64_t n, int64_t k) {
+inline WeightBytes StoredWeightBytes(WeightFormat format, int64_t n, int64_t k) {
+  if (InBlocks(format)) return {n * BlockBytes(BlockTypeOf(format), k), 0};
   switch (format) {
     case WeightFormat::kFp8:
       return {n * k, CeilDiv(n, kFp8Block) * CeilDiv(k, kFp8Block)};
@@ -39,12 +55,18 @@ constexpr WeightBytes StoredWeightBytes(WeightFormat format, int64_t n, int64_t 
       return {n * k / 2, n * k / kNvfp4Run};
     case WeightFormat::kBf16:
       return {n * k * 2, 0};
+    case WeightFormat::kBlocks:
+      break;
   }
   return {};
 }
 
 // Bytes of the whole packed weight. Data and scales need 16-byte alignment.
-constexpr WeightBytes PackedWeightBytes(WeightFormat format, int64_t n, int64_t k) {
+// Block formats have room to align the fields of their blocks, which lie apart, and no padding
+// rows.
+inline constexpr int64_t kBlockFieldRoom = 80;
+inline WeightBytes PackedWeightBytes(WeightFormat format, int64_t n, int64_t k) {
+  if (InBlocks(format)) return {StoredWeightBytes(format, n, k).data + kBlockFieldRoom, 0};
   return StoredWeightBytes(format, RoundUp(n, kPackedRows), k);
 }
 
@@ -56,13 +78,13 @@ struct PackWeightParams {
   static constexpr Op kOp = Op::kPackWeight;
   WeightFormat format = WeightFormat::kFp8;
   int64_t n = 0;
-  int64_t k = 0;          // a multiple of 128
+  int64_t k = 0;          // a multiple of 128, and of the block format's elements
   int64_t row_begin = 0;  // a multiple of 128
   int64_t rows = 0;       // a multiple of 128, or up to n
   const std::byte* src_data = nullptr;
-  const uint8_t* src_scale = nullptr;  // null with kBf16
+  const uint8_t* src_scale = nullptr;  // null with kBf16 and in blocks
   std::byte* dst_data = nullptr;
-  uint8_t* dst_scale = nullptr;  // null with kBf16
+  uint8_t* dst_scale = nullptr;  // the same
 };
 
 absl::Status Validate(const PackWeightParams& params);

@@ -47,4 +47,11 @@ Cost CostOf(const RopeTableParams& p) {
   return {.bytes = values * 4, .flops = values};
 }
 
+LaunchTensors TensorsOf(const RopeTableParams& p, Device&) {
+  return {{},
+          {{"window", OutputFormat::kF32, LaunchTensor::F32(p.out.window, p.rows, 2 * kRopePairs)},
+           {"compressed", OutputFormat::kF32,
+            LaunchTensor::F32(p.out.compressed, p.rows, 2 * kRopePairs)}}};
+}
+
 }  // namespace dsv4

@@ -3,6 +3,7 @@
 // and compute no angles.
 #pragma once
 
+#include "kernels/op/launch_tensors.h"
 #include "kernels/op/op.h"
 #include "kernels/op/step_rows.h"
 
@@ -30,5 +31,6 @@ struct RopeTableParams {
 
 absl::Status Validate(const RopeTableParams& params);
 Cost CostOf(const RopeTableParams& params);
+LaunchTensors TensorsOf(const RopeTableParams& params, Device& device);
 
 }  // namespace dsv4

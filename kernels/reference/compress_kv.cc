@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/reference/cache_rows.h"
+#include "kernels/op/cache_rows.h"
 #include "kernels/reference/launch.h"
 #include "kernels/reference/numerics.h"
 #include "kernels/reference/row_math.h"
@@ -138,9 +138,9 @@ void StoreCompressedRow(const LaunchContext& context, const CompressKvParams& pa
     Round(context, Point::kRoundHadamard, row, dim);
   }
   const int64_t per_block = kCompressedKvBlockTokens / params.ratio;
-  StoreRow(context, params.index_keys ? Point::kQuantIndexKey : Point::kQuantCompressedRow,
-           params.rows, sequence.compressed_kv_blocks[compressed_block / per_block],
-           compressed_block % per_block, row);
+  const Point point = params.index_keys ? Point::kQuantIndexKey : Point::kQuantCompressedRow;
+  StoreRow(params.rows, sequence.compressed_kv_blocks[compressed_block / per_block],
+           compressed_block % per_block, row, InForce(context, point));
 }
 
 }  // namespace

@@ -27,6 +27,9 @@ void LaunchEmbedRows(const LaunchContext& context, const EmbedRowsParams& params
   StreamOf(context).ParallelFor(params.rows, [&](int64_t t, int) {
     float* row = static_cast<float*>(params.out) + t * params.copies * dim;
     LoadRow(params.embed, params.TokenOf(t), row);
+    if (params.embed.in_blocks() && context.numerics == Numerics::kPublished) {
+      for (int64_t i = 0; i < dim; ++i) row[i] = RoundToBf16(row[i]);
+    }
     for (int64_t c = 1; c < params.copies; ++c) std::copy(row, row + dim, row + c * dim);
   });
 }
@@ -91,6 +94,7 @@ void LaunchOutputGroups(const LaunchContext& context, const OutputGroupsParams& 
     matmul.n = params.rank;
     matmul.y = y + group * params.rank;
     matmul.y_stride = width;
+    matmul.int8_input = RoundsInput(context, params.wo_a);
     Matmul(
         context, matmul,
         [&](int64_t n, float* out) {
@@ -103,7 +107,9 @@ void LaunchOutputGroups(const LaunchContext& context, const OutputGroupsParams& 
   }
   StreamOf(context).ParallelFor(params.rows, [&](int64_t t, int) {
     Round(context, Point::kRoundOutputGroups, y + t * width, width);
-    ActQuant(context, Point::kQuantOutputGroups, y + t * width, width, kFp8Block);
+    if (params.quantise) {
+      ActQuant(context, Point::kQuantOutputGroups, y + t * width, width, kFp8Block);
+    }
   });
 }
 

@@ -93,14 +93,16 @@ void RunProducts(const LaunchContext& context, const ExpertFfnParams& params, co
   });
 }
 
-// y [rows, D] of one expert; quantises `hidden`.
+// y [rows, D] of one expert; quantises `hidden`, unless w2 is in a block format.
 template <class Weight>
 void RunOutputs(const LaunchContext& context, const ExpertFfnParams& params, const FfnPlan& plan,
                 const Weight& w2, float* hidden, int64_t rows, float* y) {
-  StreamOf(context).ParallelFor(rows, [&](int64_t m, int) {
-    ActQuant(context, Point::kQuantExpertHidden, hidden + m * params.inter, params.inter,
-             kFp8Block);
-  });
+  if (w2.blocks == BlockType::kNone) {
+    StreamOf(context).ParallelFor(rows, [&](int64_t m, int) {
+      ActQuant(context, Point::kQuantExpertHidden, hidden + m * params.inter, params.inter,
+               kFp8Block);
+    });
+  }
   Linear(context, w2, hidden, nullptr, rows, y, plan.matmul);
   StreamOf(context).ParallelFor(rows, [&](int64_t m, int) {
     Round(context, Point::kRoundExpertOutput, y + m * params.hidden, params.hidden);

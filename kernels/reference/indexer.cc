@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/reference/cache_rows.h"
+#include "kernels/op/cache_rows.h"
 #include "kernels/reference/launch.h"
 #include "kernels/reference/matmul.h"
 #include "kernels/reference/numerics.h"

@@ -65,6 +65,6 @@ static_assert(sizeof(kEntries) / sizeof(kEntries[0]) == static_cast<size_t>(Op::
 
 }  // namespace
 
-Manifest ReferenceManifest() { return kEntries; }
+Manifest ReferenceManifest() { return {kEntries, {.activations = DType::kF32}}; }
 
 }  // namespace dsv4

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <type_traits>
 
@@ -10,6 +11,7 @@
 #include "kernels/reference/numerics.h"
 #include "lib/base/checked_math.h"
 #include "lib/tensor/dtype.h"
+#include "lib/tensor/int8_run.h"
 
 #if defined(ABSL_HAVE_ADDRESS_SANITIZER)
 #include <sanitizer/asan_interface.h>
@@ -167,6 +169,31 @@ void TransposeTile(const float* const* rows, int64_t row_count, int64_t k, float
   }
 }
 
+namespace {
+
+// Rounds the columns of a tile [k, 16].
+void RoundTileToInt8(float* tile, int64_t k) {
+  for (int64_t lane = 0; lane < kTileLanes; ++lane) {
+    for (int64_t begin = 0; begin < k; begin += kInt8Run) {
+      float* const run = tile + begin * kTileLanes + lane;
+      float largest = 0;
+      for (int64_t i = 0; i < kInt8Run; ++i) {
+        largest = std::max(largest, std::fabs(run[i * kTileLanes]));
+      }
+      const Int8Scale scale(largest);
+      for (int64_t i = 0; i < kInt8Run; ++i) {
+        run[i * kTileLanes] = std::nearbyint(run[i * kTileLanes] * scale.inverse) * scale.scale;
+      }
+    }
+  }
+}
+
+bool RoundsInputOf(const LaunchContext& context, BlockType blocks) {
+  return context.numerics == Numerics::kPublished && IsQuantised(blocks);
+}
+
+}  // namespace
+
 int64_t MatmulWorkspaceFloats(int64_t rows, int64_t k, int threads) {
   const int64_t pass_rows = RoundUp(std::min(rows, kMatmulPassRows), kTileLanes);
   return (pass_rows + threads * kTileRows) * k;
@@ -190,6 +217,7 @@ void Matmul(const LaunchContext& context, const MatmulParams& params,
         tile_rows[l] = params.x + row * params.x_stride;
       }
       TransposeTile(tile_rows, count, k, transposed + tile * kTileLanes * k);
+      if (params.int8_input) RoundTileToInt8(transposed + tile * kTileLanes * k, k);
     });
     stream.ParallelFor(CeilDiv(params.n, kTileRows), [&](int64_t unit, int worker) {
       float* w = weights + worker * kTileRows * k;
@@ -220,7 +248,22 @@ constexpr auto kDecodedE2M1 = [] {
 
 }  // namespace
 
+bool RoundsInput(const LaunchContext& context, const Fp8Weight& weight) {
+  return RoundsInputOf(context, weight.blocks);
+}
+
+bool RoundsInput(const LaunchContext& context, const Bf16Weight& weight) {
+  return RoundsInputOf(context, weight.blocks);
+}
+
+bool RoundsInput(const LaunchContext& context, const ExpertMatrix& weight) {
+  return RoundsInputOf(context, weight.blocks);
+}
+
 DSV4_NOT_INSTRUMENTED void LoadRow(const Fp8Weight& weight, int64_t n, float* out) {
+  if (weight.in_blocks()) {
+    return LoadBlocks(weight.blocks, weight.block_weight().Row(n), weight.k, out);
+  }
   const float* decoded = E4M3Table();
   const uint8_t* row = weight.data + n * weight.k;
   const int64_t runs = CeilDiv(weight.k, kFp8Block);
@@ -284,10 +327,15 @@ void LoadRow(const ExpertMatrix& weight, int64_t n, float* out) {
       return LoadRow(weight.nvfp4(), n, out);
     case ExpertFormat::kFp8:
       return LoadRow(weight.fp8(), n, out);
+    case ExpertFormat::kBlocks:
+      return LoadBlocks(weight.blocks, weight.block_weight().Row(n), weight.k, out);
   }
 }
 
 void LoadRow(const Bf16Weight& weight, int64_t n, float* out) {
+  if (weight.in_blocks()) {
+    return LoadBlocks(weight.blocks, weight.block_weight().Row(n), weight.k, out);
+  }
   const uint16_t* row = weight.data + n * weight.k;
   for (int64_t i = 0; i < weight.k; ++i) out[i] = Bf16ToFloat(row[i]);
 }

@@ -34,6 +34,7 @@ struct MatmulParams {
   int64_t n = 0;                    // N
   float* y = nullptr;               // [M, N]
   int64_t y_stride = 0;
+  bool int8_input = false;  // rounds x as lib/tensor/int8_run.h says
 };
 
 // Activation rows of one pass over the weights; more rows need more passes.
@@ -53,12 +54,17 @@ void LoadRow(const Nvfp4Weight& weight, int64_t n, float* out);
 void LoadRow(const ExpertMatrix& weight, int64_t n, float* out);
 void LoadRow(const Bf16Weight& weight, int64_t n, float* out);
 
+// Whether the input of a product with this weight is rounded to int8.
+bool RoundsInput(const LaunchContext& context, const Fp8Weight& weight);
+bool RoundsInput(const LaunchContext& context, const Bf16Weight& weight);
+bool RoundsInput(const LaunchContext& context, const ExpertMatrix& weight);
+
 // y = x w^T of a weight and contiguous rows: x [.., w.k], y [rows, w.n]. `row_of` as in
 // MatmulParams.
 template <class Weight>
 void Linear(const LaunchContext& context, const Weight& w, const float* x, const int32_t* row_of,
             int64_t rows, float* y, float* workspace) {
-  const MatmulParams params{rows, w.k, x, w.k, row_of, w.n, y, w.n};
+  const MatmulParams params{rows, w.k, x, w.k, row_of, w.n, y, w.n, RoundsInput(context, w)};
   Matmul(
       context, params, [&](int64_t n, float* out) { LoadRow(w, n, out); }, workspace);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/reference/cache_rows.h"
+#include "kernels/op/cache_rows.h"
 #include "kernels/reference/launch.h"
 #include "kernels/reference/numerics.h"
 #include "kernels/reference/row_math.h"
@@ -52,9 +52,8 @@ void LaunchQkvPrepare(const LaunchContext& context, const QkvPrepareParams& para
                params.kv_norm, params.eps, row);
     Round(context, Point::kRoundRmsNorm, row, kKvRowElements);
     RotateTail(context, table, row);
-    StoreRow(context, Point::kQuantWindowRow, params.window,
-             sequence.window_blocks[position / kWindowBlockTokens], position % kWindowBlockTokens,
-             row);
+    StoreRow(params.window, sequence.window_blocks[position / kWindowBlockTokens],
+             position % kWindowBlockTokens, row, InForce(context, Point::kQuantWindowRow));
   });
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/reference/sparse_attention.h"
+#include "kernels/op/cache_rows.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/reference/cache_rows.h"
 #include "kernels/reference/launch.h"
 #include "kernels/reference/numerics.h"
 #include "kernels/reference/row_math.h"

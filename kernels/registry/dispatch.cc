@@ -30,7 +30,9 @@ Dispatch::Dispatch(absl::Span<const Manifest> manifests, Backend backend, Numeri
       tables_(std::move(tables)) {
   for (const Manifest& manifest : manifests) {
     for (const KernelEntry& entry : manifest) {
-      if (entry.backend == backend) candidates_.push_back(&entry);
+      if (entry.backend != backend) continue;
+      candidates_.push_back(&entry);
+      rows_ = manifest.rows;
     }
   }
 }

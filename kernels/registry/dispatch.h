@@ -80,13 +80,8 @@ class Dispatch {
 
   Backend backend() const { return backend_; }
   Numerics numerics() const { return numerics_; }
-  // The backend's format of activations.
-  DType activation_dtype() const {
-    return backend_ == Backend::kReference ? DType::kF32 : DType::kBF16;
-  }
-  QuantizedRows quantized_rows() const {
-    return backend_ == Backend::kCuda ? QuantizedRows::kCodes : QuantizedRows::kRoundTrip;
-  }
+  // How the backend stores rows of activations.
+  const HostRows& rows() const { return rows_; }
   void set_recorder(LaunchRecorder* recorder) { recorder_ = recorder; }
   bool recording() const { return recorder_ != nullptr; }
 
@@ -100,6 +95,7 @@ class Dispatch {
   static absl::Status NotPrepared(Op op);
 
   std::vector<const KernelEntry*> candidates_;
+  HostRows rows_;
   std::array<Choice, static_cast<size_t>(Op::kCount)> chosen_{};
   Backend backend_;
   Numerics numerics_;

@@ -8,6 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "kernels/op/host_rows.h"
+#include "kernels/op/launch_tensors.h"
 #include "kernels/op/op.h"
 #include "lib/device/device_traits.h"
 
@@ -42,9 +44,17 @@ struct KernelEntry {
   int32_t rev;                           // increased when configs or bits change
   DeviceNeeds needs{};
   KernelKnobs knobs{};
+  LaunchTensors (*tensors)(const void* params, Device& device) = nullptr;  // TensorsOf
 };
 
-using Manifest = absl::Span<const KernelEntry>;
+// What a backend exports: its kernels, in order of priority, and how it stores rows.
+struct Manifest {
+  absl::Span<const KernelEntry> entries;
+  HostRows rows{};
+
+  auto begin() const { return entries.begin(); }
+  auto end() const { return entries.end(); }
+};
 
 template <class Params>
 absl::Status SupportsAll(const Params&) {
@@ -82,7 +92,10 @@ constexpr KernelEntry MakeEntry(const char* name, Backend backend, uint32_t nume
       },
       rev,
       needs,
-      knobs};
+      knobs,
+      [](const void* p, Device& device) {
+        return TensorsOf(*static_cast<const Params*>(p), device);
+      }};
 }
 
 }  // namespace dsv4

@@ -15,6 +15,7 @@
 // - More rows: pairs are grouped, too. The GEMM (gemm.cuh) has items of one group by some tiles.
 //   One launch takes all groups, of up to 8, 32 and 64 rows; another takes the shared expert.
 // - FP8 and NVFP4 experts are grouped for any number of rows (expert_formats.cu).
+// - Experts in block formats: expert_blocks.cu.
 // - Hidden values go through memory as bf16. They are quantised by the kernel that reads them, or
 //   by one of their own.
 // - Outputs of experts are rounded to bf16, go through memory, and are summed last.
@@ -140,9 +141,17 @@ __global__ void __launch_bounds__(kSumThreads)
 }
 
 absl::Status Supports(const ExpertFfnParams& p) {
-  return p.expert_count <= kMaxExperts
-             ? absl::OkStatus()
-             : Unsupported(p.expert_count, " experts, at most ", kMaxExperts);
+  if (p.expert_count > kMaxExperts) {
+    return Unsupported(p.expert_count, " experts, at most ", kMaxExperts);
+  }
+  // A row of x is quantised for all experts, or for none.
+  const bool blocks = p.format == ExpertFormat::kBlocks;
+  for (const Fp8Weight* w : {&p.shared_w1, &p.shared_w3, &p.shared_w2}) {
+    if (w->data != nullptr && w->in_blocks() != blocks) {
+      return Unsupported("experts in block formats beside others");
+    }
+  }
+  return absl::OkStatus();
 }
 
 int64_t Workspace(const ExpertFfnParams& p, int) { return ExpertPlan(p, nullptr).bytes; }
@@ -200,6 +209,11 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
                    p.expert_count * static_cast<int64_t>(sizeof(int32_t)), group_rows_kernel,
                    p.experts, static_cast<int>(plan.pairs), std::max(p.first_expert, 0),
                    std::min(p.end_expert, p.expert_count), p.expert_count, work.groups);
+  if (p.format == ExpertFormat::kBlocks) {
+    LaunchBlockExperts(context, p, plan);
+    if (p.part != ExpertPart::kProducts && p.wave == ExpertWave::kAll) LaunchSum(stream, p, work);
+    return;
+  }
   const auto launch = [&]<bool kUp>(std::bool_constant<kUp>) {
     mxfp4 ? LaunchGemms<Fp4Slices, Fp8Slices, kUp>(context, p, work)
           : LaunchOtherGemms(context, p, work, kUp);

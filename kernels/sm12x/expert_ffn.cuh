@@ -22,9 +22,10 @@ static_assert(kGroupThreads == kSplitThreads);
 
 struct FfnWorkspace {
   RowGroups groups;
-  uint16_t* hidden;    // [slots, I] bf16: clamped SwiGLU times routing weight
-  uint8_t* quantised;  // [slots] quantised rows of I
-  uint16_t* outputs;   // [slots, D] bf16
+  uint16_t* hidden;     // [slots, I] bf16: clamped SwiGLU times routing weight
+  uint8_t* quantised;   // [slots] quantised rows of I; not of experts in block formats
+  uint16_t* outputs;    // [slots, D] bf16
+  uint16_t *gate, *up;  // [slots, I] bf16: w1 x and w3 x, of experts in block formats
 };
 
 // The rows that a block serves.

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kernels/registry/kernel_entry.h"
+#include "kernels/sm12x/block_products.h"
 #include "kernels/sm12x/expert_ffn.cuh"
 #include "kernels/sm12x/launch.h"
 #include "kernels/sm12x/overlapped_launch.cuh"
@@ -26,12 +27,14 @@ inline int64_t DownSharedBytes(const SplitPlan& plan, int64_t inter) {
 
 // Whether weights are streamed through registers, once for all rows of a group.
 inline bool Splits(const ExpertFfnParams& p) {
-  return p.rows <= kSplitGroupRows && SplitFits<Fp8Slices, 2>(p.hidden) &&
+  return p.format != ExpertFormat::kBlocks && p.rows <= kSplitGroupRows &&
+         SplitFits<Fp8Slices, 2>(p.hidden) &&
          DownSharedBytes(SplitPlanOf(p.inter), p.inter) <= kMaxSharedBytes - 4096;
 }
 
 // The kinds of groups of a launch.
 inline RowGroups GroupsOf(const ExpertFfnParams& p) {
+  if (p.format == ExpertFormat::kBlocks) return {.kinds = 1, .rows = {kBlockRows}};
   if (Splits(p)) return {.kinds = 1, .rows = {kSplitGroupRows}};
   return {.kinds = 3, .rows = {kSmallGroupRows, kMiddleGroupRows, kLargeGroupRows}};
 }
@@ -49,8 +52,13 @@ struct ExpertPlan {
     }
     work.hidden = p.part == ExpertPart::kWhole ? Take<uint16_t>(base, slots * p.inter)
                                                : static_cast<uint16_t*>(p.products);
+    const bool blocks = p.format == ExpertFormat::kBlocks;
+    if (blocks && p.part != ExpertPart::kOutputs) {
+      work.gate = Take<uint16_t>(base, slots * p.inter);
+      work.up = Take<uint16_t>(base, slots * p.inter);
+    }
     if (p.part == ExpertPart::kProducts) return;
-    work.quantised = Take<uint8_t>(base, slots * QuantizedRowBytes(p.inter));
+    if (!blocks) work.quantised = Take<uint8_t>(base, slots * QuantizedRowBytes(p.inter));
     work.outputs = p.wave == ExpertWave::kAll ? Take<uint16_t>(base, slots * p.hidden)
                                               : static_cast<uint16_t*>(p.outputs);
   }
@@ -114,6 +122,10 @@ void LaunchGemms(const LaunchContext& context, const ExpertFfnParams& p, const F
   LaunchOverlapped(CudaStreamOf(context), blocks, RoutedShapes<Routed>::kThreads,
                    RoutedShapes<Routed>::kSharedBytes, expert_gemm_kernel<Routed, kUp>, p, work);
 }
+
+// Both halves of experts in block formats, or the half that p.part names.
+void LaunchBlockExperts(const LaunchContext& context, const ExpertFfnParams& p,
+                        const ExpertPlan& plan);
 
 // LaunchSplit and LaunchGemms for experts in other formats than MXFP4.
 void LaunchOtherSplit(const LaunchContext& context, const ExpertFfnParams& p,

@@ -9,11 +9,13 @@
 //   - Up to 8 rows, or up to 64 where weights are narrow: the warps of a block share a tile of 16
 //     weight rows along K and keep it in registers while rows pass (inner_product.cuh).
 //   - More rows: a GEMM (gemm.cuh) in the shape with the least time by calculation.
+//   - Parts in block formats: block_products.h. x is bf16 then.
 //   - If a part has f32 scales, they multiply the products of a K slice after its MMAs.
 //   Measurements: docs/kernels.md.
 // Edge cases: n need not be a multiple of 16: packed weights are padded with zeros. Rows that pad a
 //   tile repeat the last row and are not stored.
 #include "kernels/op/dense.h"
+#include "kernels/sm12x/block_products.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
 #include "kernels/sm12x/linear.cuh"
@@ -33,7 +35,33 @@ void LaunchAs(const LaunchContext& context, const LinearFp8Params& p) {
   sm12x::LaunchLinear(context, job, sm12x::PathOf(ConfigOf(context, sm12x::kLinearConfigs)));
 }
 
+void LaunchInBlocks(const LaunchContext& context, const LinearFp8Params& p) {
+  sm12x::BlockJob job;
+  job.rows = p.rows;
+  job.k = p.k;
+  job.x = static_cast<const std::byte*>(p.x);
+  job.row_bytes = p.k * kActBytes;
+  job.part_count = p.part_count;
+  for (size_t i = 0; i < static_cast<size_t>(p.part_count); ++i) {
+    const LinearFp8Params::Part& part = p.parts[i];
+    job.parts[i] = {.data = part.w.data, .n = part.w.n, .y = part.y, .width = part.w.n};
+  }
+  sm12x::LaunchBlockParts(context, job,
+                          [&](int i) { return p.parts[static_cast<size_t>(i)].w.blocks; });
+}
+
+// A row of x is quantised for all parts, or for none.
+absl::Status Supports(const LinearFp8Params& p) {
+  for (int i = 1; i < p.part_count; ++i) {
+    if (p.parts[static_cast<size_t>(i)].w.in_blocks() != p.parts[0].w.in_blocks()) {
+      return Unsupported("FP8 weights beside weights in block formats");
+    }
+  }
+  return absl::OkStatus();
+}
+
 void Launch(const LaunchContext& context, const LinearFp8Params& p) {
+  if (p.parts[0].w.in_blocks()) return LaunchInBlocks(context, p);
   bool f32 = false;
   for (int i = 0; i < p.part_count; ++i) f32 |= p.parts[i].w.f32_scale != nullptr;
   f32 ? LaunchAs<sm12x::Fp8F32Slices>(context, p) : LaunchAs<sm12x::Fp8Slices>(context, p);
@@ -41,7 +69,7 @@ void Launch(const LaunchContext& context, const LinearFp8Params& p) {
 
 }  // namespace
 
-constinit const KernelEntry kSm12xLinearFp8 = MakeSm12xEntry<LinearFp8Params, &Launch>(
+constinit const KernelEntry kSm12xLinearFp8 = MakeSm12xEntry<LinearFp8Params, &Launch, &Supports>(
     "sm12x.linear_fp8", 2, {sm12x::kLinearKnobs, sm12x::kLinearConfigs});
 
 }  // namespace dsv4

@@ -15,6 +15,7 @@
 // - Up to 2,560 rows, if K is whole runs: the linears' GEMM stores the sums of runs; each run is an
 //   item.
 // - Else: the linears' GEMM also adds up the runs.
+// - A gate in a block format: block_products.h gives the logits.
 // - A block of select_experts_kernel has one row and adds up its runs. One warp then keeps
 //   score + bias in registers and takes the largest K times.
 //
@@ -24,6 +25,7 @@
 
 #include <algorithm>
 
+#include "kernels/sm12x/block_products.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
 #include "kernels/sm12x/linear.cuh"
@@ -53,7 +55,8 @@ struct GateShape {
 };
 constexpr GateShape ShapeOf(const MoeGateParams& p) {
   const auto slices = static_cast<int>(p.gate.k / sm12x::kKSlice);
-  const bool sums = p.rows <= kFewRows || (p.rows <= kRunRows && slices % kWarps == 0);
+  const bool sums =
+      !p.gate.in_blocks() && (p.rows <= kFewRows || (p.rows <= kRunRows && slices % kWarps == 0));
   return {static_cast<int>(CeilDiv(p.gate.n, int64_t{kTileRows})), slices,
           sums ? CeilDiv(slices, kWarps) : 1};
 }
@@ -215,7 +218,23 @@ void Launch(const LaunchContext& context, const MoeGateParams& p) {
   const cudaStream_t stream = CudaStreamOf(context);
   const GateShape shape = ShapeOf(p);
   auto* const sums = reinterpret_cast<float*>(context.workspace);
-  if (p.rows <= kFewRows) {
+  if (p.gate.in_blocks()) {
+    if (p.calls != nullptr) {
+      sm12x::LaunchOverlapped(stream, dim3(1), 1, 0, count_call_kernel, p.calls);
+    }
+    sm12x::BlockJob job;
+    job.rows = p.rows;
+    job.k = p.gate.k;
+    job.x = static_cast<const std::byte*>(p.x);
+    job.row_bytes = p.gate.k * kActBytes;
+    job.part_count = 1;
+    job.parts[0] = {.data = p.gate.block_weight().data,
+                    .n = p.gate.n,
+                    .y = sums,
+                    .width = shape.FloatsOfRow(),
+                    .bf16 = false};
+    sm12x::LaunchBlocks(context, p.gate.blocks, job);
+  } else if (p.rows <= kFewRows) {
     const int turns =
         std::min(CeilDiv(p.rows, kPassRows),
                  CeilDiv(context.multiprocessors * kBlocks, shape.tiles * shape.runs));

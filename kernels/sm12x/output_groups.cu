@@ -13,8 +13,11 @@
 // - Groups are parts of the weight with their own columns of o.
 // - The products go to the workspace as bf16. A second kernel quantises them.
 //
+// - A weight in a block format: block_products.h. Rows that are not to be quantised go to y.
+//
 // Edge cases: those of linear_fp8.
 #include "kernels/op/dense.h"
+#include "kernels/sm12x/block_products.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
 #include "kernels/sm12x/linear.cuh"
@@ -28,7 +31,7 @@ int64_t Workspace(const OutputGroupsParams& p, int) {
 }
 
 template <class KSlices>
-void LaunchProducts(const LaunchContext& context, const OutputGroupsParams& p) {
+void LaunchProducts(const LaunchContext& context, const OutputGroupsParams& p, void* y) {
   sm12x::LinearJob<KSlices> job;
   job.rows = p.rows;
   job.x = static_cast<const std::byte*>(p.o);
@@ -36,17 +39,34 @@ void LaunchProducts(const LaunchContext& context, const OutputGroupsParams& p) {
   job.group_tiles = p.rank / sm12x::kTileRows;
   job.group_bytes = p.group_width * kActBytes;
   job.part_count = 1;
-  job.parts[0] = {p.wo_a, context.workspace, true};
+  job.parts[0] = {p.wo_a, y, true};
   sm12x::LaunchLinear(context, job, sm12x::PathOf(ConfigOf(context, sm12x::kLinearConfigs)));
+}
+
+void LaunchInBlocks(const LaunchContext& context, const OutputGroupsParams& p, void* y) {
+  sm12x::BlockJob job;
+  job.rows = p.rows;
+  job.k = p.group_width;
+  job.x = static_cast<const std::byte*>(p.o);
+  job.row_bytes = p.groups * p.group_width * kActBytes;
+  job.group_rows = p.rank;
+  job.group_bytes = p.group_width * kActBytes;
+  job.part_count = 1;
+  job.parts[0] = {.data = p.wo_a.data, .n = p.wo_a.n, .y = y, .width = p.groups * p.rank};
+  sm12x::LaunchBlocks(context, p.wo_a.blocks, job);
 }
 
 void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
   const cudaStream_t stream = CudaStreamOf(context);
-  if (p.wo_a.f32_scale != nullptr) {
-    LaunchProducts<sm12x::Fp8RoundedSlices>(context, p);
+  void* const y = p.quantise ? context.workspace : p.y;
+  if (p.wo_a.in_blocks()) {
+    LaunchInBlocks(context, p, y);
+  } else if (p.wo_a.f32_scale != nullptr) {
+    LaunchProducts<sm12x::Fp8RoundedSlices>(context, p, y);
   } else {
-    LaunchProducts<sm12x::Fp8UnpackedSlices>(context, p);
+    LaunchProducts<sm12x::Fp8UnpackedSlices>(context, p, y);
   }
+  if (!p.quantise) return;
   sm12x::LaunchQuantize(stream, reinterpret_cast<const uint16_t*>(context.workspace), p.rows,
                         p.groups * p.rank, static_cast<uint8_t*>(p.y));
 }

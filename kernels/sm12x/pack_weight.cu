@@ -3,11 +3,13 @@
 // Contract: kernels/op/pack_weight.h; layout: packed_layout.h.
 // Roofline: each byte is read and written once. The rows come over PCIe, which is many times
 //   slower.
-// Plan: each thread gathers one vector of 16 bytes.
+// Plan: each thread gathers one vector of 16 bytes. Of a block format, it has a block
+//   (block_layout.h): it copies fields, and rearranges codes word by word.
 // Edge cases: rows past n, up to a multiple of 16, become zeros.
 #include "kernels/op/pack_weight.h"
 
 #include "kernels/sm12x/arch/e2m1_words.cuh"
+#include "kernels/sm12x/block_layout.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
 #include "kernels/sm12x/overlapped_launch.cuh"
@@ -28,6 +30,8 @@ constexpr int SliceBytes(WeightFormat format) {
       return sm12x::kFp4SliceBytes;
     case WeightFormat::kBf16:
       return sm12x::kBf16SliceBytes;
+    case WeightFormat::kBlocks:
+      break;
   }
   return 0;
 }
@@ -81,6 +85,8 @@ __global__ void __launch_bounds__(kThreads)
       out = v % 2 == 0 ? uint4{low.x, high.x, low.y, high.y} : uint4{low.z, high.z, low.w, high.w};
       break;
     }
+    default:
+      return;
   }
   const int64_t first_slice = p.row_begin / sm12x::kTileRows * slices;
   uint4* to = reinterpret_cast<uint4*>(p.dst_data + first_slice * SliceBytes(p.format));
@@ -117,12 +123,108 @@ __global__ void __launch_bounds__(kThreads)
   reinterpret_cast<uint32_t*>(p.dst_scale)[p.row_begin * slices * words + index] = scales;
 }
 
+// The bits of element `i` of a block that its codes' plane, and the plane of further bits, have.
+struct CodeBits {
+  uint32_t low, high;
+};
+template <BlockType kType>
+__device__ __forceinline__ CodeBits CodeOf(const uint8_t* b, int i) {
+  // Two nibbles of each byte from `at` on: of elements j and j + half.
+  const auto nibble = [&](int at, int element, int half) {
+    return uint32_t{b[at + element % half]} >> (element / half * 4) & 15;
+  };
+  const auto two_bits = [&](int at) {  // of 128 elements in 32 bytes
+    return uint32_t{b[at + i / 128 * 32 + i % 32]} >> (i % 128 / 32 * 2) & 3;
+  };
+  const int j = i % 32;
+  switch (kType) {
+    case BlockType::kQ4_0:
+    case BlockType::kIq4Nl:
+      return {nibble(2, i, 16), 0};
+    case BlockType::kQ4_1:
+      return {nibble(4, i, 16), 0};
+    case BlockType::kQ5_0:
+      return {nibble(6, i, 16), uint32_t{b[2 + i / 8]} >> (i % 8) & 1};
+    case BlockType::kQ5_1:
+      return {nibble(8, i, 16), uint32_t{b[4 + i / 8]} >> (i % 8) & 1};
+    case BlockType::kQ2K:
+      return {two_bits(16), 0};
+    case BlockType::kQ3K:
+      return {two_bits(32), uint32_t{b[j]} >> (i / 32) & 1};
+    case BlockType::kQ4K:
+      return {nibble(16 + i / 64 * 32, i % 64, 32), 0};
+    case BlockType::kQ5K:
+      return {nibble(48 + i / 64 * 32, i % 64, 32), uint32_t{b[16 + j]} >> (i / 32) & 1};
+    case BlockType::kQ6K:
+      return {uint32_t{b[i / 128 * 64 + i % 64]} >> (i % 128 / 64 * 4) & 15,
+              uint32_t{b[128 + i / 128 * 32 + j]} >> (i % 128 / 32 * 2) & 3};
+    case BlockType::kIq4Xs:
+      return {nibble(8 + i / 32 * 16, j, 16), 0};
+    case BlockType::kMxfp4:
+      return {nibble(1, i, 16), 0};
+    case BlockType::kNvfp4:
+      return {nibble(4 + i / 16 * 8, i % 16, 8), 0};
+    default:
+      return {};
+  }
+}
+
+template <BlockType kType, int kPlane>
+__device__ __forceinline__ void PackPlane(const PackWeightParams& p, const uint8_t* block,
+                                          int64_t index, uint8_t* plane) {
+  using sm12x::PlaneKind;
+  constexpr sm12x::Plane kOf = sm12x::PlaneOf(kType, kPlane);
+  constexpr int kElements = sm12x::LayoutOf(kType).elements, kBytes = kOf.bytes;
+  if constexpr (kBytes > 0) {
+    uint8_t* const to = plane + index * kBytes;
+    if constexpr (kOf.kind == PlaneKind::kBytes) {
+      for (int i = 0; i < kBytes; ++i) to[i] = block[kOf.offset + i];
+    } else {
+      constexpr int kBits = kOf.kind == PlaneKind::kBits1   ? 1
+                            : kOf.kind == PlaneKind::kBits2 ? 2
+                                                            : 4;
+      constexpr int kInWord = 32 / kBits;
+      for (int first = 0; first < kElements; first += kInWord) {
+        uint32_t word = 0;
+#pragma unroll 8
+        for (int i = 0; i < kInWord; ++i) {
+          const CodeBits code = CodeOf<kType>(block, first + i);
+          const int at = kOf.kind == PlaneKind::kTable ? 4 * i : i % 4 * 8 + i / 4 * kBits;
+          word |= (kPlane == 0 ? code.low : code.high) << at;
+        }
+        reinterpret_cast<uint32_t*>(to)[first / kInWord] = word;
+      }
+    }
+    if constexpr (kPlane + 1 < sm12x::kMostPlanes) {
+      plane += RoundUp(p.n * (p.k / kElements) * kBytes, int64_t{16});
+      PackPlane<kType, kPlane + 1>(p, block, index, plane);
+    }
+  }
+}
+
+template <BlockType kType>
+__global__ void __launch_bounds__(kThreads)
+    pack_blocks_kernel(const __grid_constant__ PackWeightParams p, int64_t count) {
+  const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (index >= count) return;
+  constexpr int kElements = sm12x::LayoutOf(kType).elements, kBytes = sm12x::LayoutOf(kType).bytes;
+  PackPlane<kType, 0>(p, reinterpret_cast<const uint8_t*>(p.src_data) + index * kBytes,
+                      p.row_begin * (p.k / kElements) + index,
+                      reinterpret_cast<uint8_t*>(p.dst_data));
+}
+
 unsigned Blocks(int64_t threads) {
   return static_cast<unsigned>(CeilDiv(threads, int64_t{kThreads}));
 }
 
 void Launch(const LaunchContext& context, const PackWeightParams& p) {
   const cudaStream_t stream = CudaStreamOf(context);
+  if (InBlocks(p.format)) {
+    return sm12x::ForBlockType(BlockTypeOf(p.format), [&]<BlockType kType>(sm12x::TypeTag<kType>) {
+      const int64_t count = p.rows * (p.k / sm12x::LayoutOf(kType).elements);
+      sm12x::LaunchInOrder(stream, Blocks(count), kThreads, 0, pack_blocks_kernel<kType>, p, count);
+    });
+  }
   const int64_t slices = p.k / sm12x::kKSlice;
   const int64_t tiles = CeilDiv(p.rows, int64_t{sm12x::kTileRows});
   const int64_t vectors = tiles * slices * (SliceBytes(p.format) / 16);

@@ -2,11 +2,11 @@
 // The callback and its lock: readers log, the one writer is SetLogCallback.
 #include "lib/base/log.h"
 
-#include <algorithm>
 #include <atomic>
 #include <string>
 
 #include "lib/base/mutex.h"
+#include "lib/base/quoted.h"
 
 namespace dsv4 {
 namespace {
@@ -35,9 +35,7 @@ bool LogEnabled(LogLevel level) {
 }
 
 void LogLine(LogLevel level, absl::string_view line) {
-  std::string text(line);
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  const std::string text = OneLine(line);
   const ReaderMutexLock lock(&sink_mutex);
   // The level may have changed since the caller asked.
   if (sink.callback != nullptr && LogEnabled(level)) sink.callback(sink.user, level, text.c_str());

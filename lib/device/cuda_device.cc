@@ -14,6 +14,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/device/cuda_images.h"
 #include "lib/device/cuda_status.h"
+#include "lib/device/driver_version.h"
 
 namespace dsv4 {
 namespace {
@@ -95,8 +96,13 @@ absl::Status CudaDevice::Check(int32_t index) {
   const cudaError_t counted = cudaGetDeviceCount(&count);
   if (counted != cudaSuccess || count == 0) {
     cudaGetLastError();  // not a fault of a later call
-    return Unsupported("no usable CUDA device: ",
-                       counted == cudaSuccess ? "there is none" : cudaGetErrorString(counted));
+    std::string reason = counted == cudaSuccess ? "there is none" : cudaGetErrorString(counted);
+    if (counted == cudaErrorInsufficientDriver) {
+      int supported = 0;
+      if (cudaDriverGetVersion(&supported) != cudaSuccess) cudaGetLastError();
+      absl::StrAppend(&reason, ": ", DriverTooOld(LoadedDriver(), supported, CUDART_VERSION));
+    }
+    return Unsupported("no usable CUDA device: ", reason);
   }
   if (index < 0 || index >= count) {
     return InvalidArgument("device cuda:", index, " is not in 0..", count - 1);
@@ -131,6 +137,11 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Open(int32_t index) {
 
 absl::Status CudaDevice::OpenStream() {
   const DeviceScope scope(this);
+  int limited = 0;
+  DSV4_RETURN_IF_ERROR(
+      CheckCall(cudaDeviceGetAttribute(&limited, cudaDevAttrKernelExecTimeout, index_),
+                "asking for its run-time limit"));
+  limits_kernels_ = limited != 0;
   for (std::unique_ptr<CudaStream>* made : {&stream_, &side_stream_, &copy_stream_}) {
     cudaStream_t stream = nullptr;
     DSV4_RETURN_IF_ERROR(

@@ -57,6 +57,7 @@ class CudaDevice final : public Device {
   absl::Status Synchronize() override;
   absl::StatusOr<std::unique_ptr<Graph>> Record(absl::FunctionRef<absl::Status()> enqueue) override;
   double SecondsOf(absl::FunctionRef<void()> enqueue) override;
+  bool limits_kernels() const override { return limits_kernels_; }
   double GraphSecondsOf(absl::FunctionRef<void()> run) override;
   int Enter() override;
   void Leave(int before) override;
@@ -93,6 +94,7 @@ class CudaDevice final : public Device {
   const int32_t index_;
   const bool integrated_;
   const DeviceTraits traits_;
+  bool limits_kernels_ = false;
   std::unique_ptr<CudaStream> stream_, side_stream_, copy_stream_;
   // cudaEvent_t
   void *forked_ = nullptr, *joined_ = nullptr, *copying_ = nullptr, *copied_ = nullptr;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
@@ -45,6 +46,18 @@ struct DeviceOptions {
   int32_t threads = 0;  // cpu: threads of the stream, the caller included; 0 = one per usable core
 };
 
+// A device as it is found, whether or not it can be opened.
+struct DeviceListing {
+  DeviceKind kind = DeviceKind::kCpu;
+  int32_t index = 0;               // DeviceOptions::index; -1: `reason` is about the whole kind
+  std::string name = {};           // the vendor's
+  int32_t compute_capability = 0;  // 10 * major + minor; 0: a cpu
+  bool integrated = false;         // see Device::integrated
+  int64_t total_bytes = 0;         // of its memory; 0: unknown
+  int64_t free_bytes = 0;          // for all processes
+  std::string reason = {};         // why it cannot be opened; empty: it can
+};
+
 class Device {
  public:
   // Errors: InvalidArgument for an index or thread count out of range; for CUDA devices,
@@ -53,6 +66,11 @@ class Device {
 
   // The error that Open would return for these options, without opening the device.
   static absl::Status Check(const DeviceOptions& options);
+
+  // The machine's GPUs. If there is none that CUDA shows, one entry with index -1 and the reason.
+  // Sizes of integrated GPUs are the system's to tell. Creates no context on a GPU that NVIDIA's
+  // management library knows.
+  static std::vector<DeviceListing> ListGpus();
 
   virtual ~Device() = default;
   virtual std::string name() const = 0;        // the vendor's
@@ -82,6 +100,8 @@ class Device {
   // Whether Allocate takes from the host's memory although host_memory() is false: an integrated
   // GPU, which has no memory of its own.
   virtual bool integrated() const { return false; }
+  // Whether the driver ends kernels that run for some seconds, as on a GPU that drives a display.
+  virtual bool limits_kernels() const { return false; }
 
   // Copies in stream order. Upload: `from` may be reused on return. Download: `to` is filled on
   // return. Errors: DeviceLost.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device::Open and Device::Check: the one place that knows every kind of device.
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
@@ -8,6 +10,7 @@
 #include "lib/device/device.h"
 #ifdef DSV4_HAVE_CUDA
 #include "lib/device/cuda_device.h"
+#include "lib/device/cuda_listing.h"
 #endif
 
 namespace dsv4 {
@@ -26,6 +29,15 @@ absl::Status Device::Check(const DeviceOptions& options) {
     return InvalidValue("threads", " ", options.threads, " is not in 0..", kMaxCpuThreads);
   }
   return absl::OkStatus();
+}
+
+std::vector<DeviceListing> Device::ListGpus() {
+#ifdef DSV4_HAVE_CUDA
+  return ListCudaDevices();
+#else
+  const absl::Status reason = Check({.kind = DeviceKind::kCuda});
+  return {{.kind = DeviceKind::kCuda, .index = -1, .reason = std::string(reason.message())}};
+#endif
 }
 
 absl::StatusOr<std::unique_ptr<Device>> Device::Open(const DeviceOptions& options) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <limits>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "lib/device/cuda_stream.h"
 #include "lib/dist/nccl.h"
 #include "lib/dist/nccl_abort.h"
+#include "lib/dist/nccl_call.h"
 #include "lib/dist/nccl_gather.h"
 #include "lib/dist/rendezvous.h"
 
@@ -27,16 +29,27 @@ static_assert(sizeof(ExchangeSignals) <= kSignalBytes);
 constexpr int64_t kInboxBytes = sizeof(ExchangeInbox);
 static_assert(kInboxBytes % kSignalBytes == 0);
 constexpr int64_t kShortBytes = 1024;
+constexpr int64_t kCheckedStagingBytes = 64 << 10;  // by the check of a pair
+constexpr auto kPairLimit = std::chrono::seconds(1);
+// Of a kernel's wait on a GPU that drives a display: the driver would end the kernel, and with it
+// the context.
+constexpr std::chrono::milliseconds kDisplayLimit{1000};
+constexpr auto kAbortLimit = std::chrono::seconds(10);
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();  // of the size at which NCCL begins
 // Sizes at which the two ways are compared, ascending.
 constexpr std::array<int64_t, 5> kMeasuredBytes = {
     int64_t{64} << 10, int64_t{256} << 10, int64_t{1} << 20, int64_t{4} << 20, int64_t{16} << 20};
 
+double Seconds(std::chrono::milliseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
+
 // The state that the ranks share.
 class Group final : public ExchangeWays {
  public:
-  Group(int ranks, std::chrono::milliseconds limit, const Nccl* nccl, bool silent)
-      : meeting(ranks, limit), nccl(nccl), silent(silent) {}
+  Group(int ranks, std::chrono::milliseconds limit, std::chrono::milliseconds start_limit,
+        bool silent)
+      : meeting(ranks, limit), start_limit(start_limit), silent(silent) {}
 
   std::string Describe() const override {
     if (silent) return "left out";
@@ -59,9 +72,10 @@ class Group final : public ExchangeWays {
   }
 
   Rendezvous meeting;
-  const Nccl* const nccl;  // null: not used
-  const bool silent;       // nothing is exchanged
-  bool direct = false;     // the devices reach each other's memory
+  const std::chrono::milliseconds start_limit;  // of NCCL's first exchanges
+  const Nccl* nccl = nullptr;                   // null: not used
+  const bool silent;                            // nothing is exchanged
+  bool direct = false;                          // the devices reach each other's memory
   std::array<ExchangeSignals*, kMaxRanks> signals{};
   std::array<ExchangeInbox*, kMaxRanks> inboxes{};
   Buffer failure_memory;
@@ -70,9 +84,8 @@ class Group final : public ExchangeWays {
 
 class DeviceCommunicator final : public Communicator {
  public:
-  // Takes over `comm`, NCCL's of the rank; null where NCCL is not used.
-  DeviceCommunicator(std::shared_ptr<Group> group, int rank, const DeviceRank& own, Nccl::Comm comm)
-      : group_(std::move(group)), rank_(rank), own_(own), comm_(comm) {}
+  DeviceCommunicator(std::shared_ptr<Group> group, int rank, const DeviceRank& own)
+      : group_(std::move(group)), rank_(rank), own_(own) {}
   // Without graphs that exchanges of NCCL were recorded in. Of ranks that failed some may have left
   // the others already.
   ~DeviceCommunicator() override {
@@ -93,6 +106,27 @@ class DeviceCommunicator final : public Communicator {
     return own_.device->Synchronize();
   }
 
+  // Takes over NCCL's communicator of the rank. Without one NCCL is not used.
+  void set_comm(Nccl::Comm comm) { comm_ = comm; }
+
+  // Whether what this rank's device writes to `other`'s exchange memory arrives, and what it reads
+  // there is what that device wrote. Leaves both cleared. Called before either is used.
+  absl::Status CheckReach(DeviceCommunicator& other) {
+    const int64_t signals = kSignalBytes + kInboxBytes;
+    for (const auto& [begin, bytes] :
+         {std::pair(int64_t{0}, signals),
+          std::pair(ExchangeDeviceBytes() - kCheckedStagingBytes, kCheckedStagingBytes)}) {
+      const absl::Status status = CheckPiece(other, begin, bytes);
+      if (!status.ok()) return status;
+    }
+    const std::vector<std::byte> zeros(static_cast<size_t>(signals));
+    for (DeviceCommunicator* rank : {this, &other}) {
+      DSV4_RETURN_IF_ERROR(rank->own_.device->Upload(rank->memory_.data(), zeros.data(), signals));
+      DSV4_RETURN_IF_ERROR(rank->own_.device->Synchronize());
+    }
+    return absl::OkStatus();
+  }
+
   int rank() const override { return rank_; }
   int ranks() const override { return group_->meeting.ranks(); }
   bool exchanges() const override { return !group_->silent; }
@@ -102,7 +136,7 @@ class DeviceCommunicator final : public Communicator {
   // Connections are made by an exchange, and must not be while one is recorded.
   absl::Status Start() override {
     if (group_->nccl == nullptr) return absl::OkStatus();
-    uses_nccl_ = true;
+    uses_nccl_ = starting_ = true;
     DSV4_RETURN_IF_ERROR(ConnectUneven());
     DSV4_RETURN_IF_ERROR(SecondsOf(kShortBytes, true).status());
     int64_t nccl_from = kNever;
@@ -117,6 +151,7 @@ class DeviceCommunicator final : public Communicator {
     if (rank_ == 0) group_->nccl_from.store(nccl_from);
     // No rank continues before that is stored.
     DSV4_RETURN_IF_ERROR(Meet());
+    starting_ = false;
     uses_nccl_ = !group_->direct || group_->nccl_from.load() != kNever;
     if (uses_nccl_) return absl::OkStatus();
     return group_->nccl->Check(group_->nccl->CommDestroy(std::exchange(comm_, nullptr)),
@@ -135,13 +170,19 @@ class DeviceCommunicator final : public Communicator {
     const uint32_t late =
         std::atomic_ref<uint32_t>(group_->failure()->late).load(std::memory_order_acquire);
     if (late != 0) {
-      group_->Fail(DeviceLost("a device waited ", group_->meeting.limit().count(),
+      group_->Fail(DeviceLost("a device waited ", KernelLimit().count(),
                               " ms for an exchange of rank ", late - 1));
     }
     return group_->meeting.Check();
   }
 
  private:
+  // The limit of a kernel's wait on this rank's device.
+  std::chrono::milliseconds KernelLimit() const {
+    const std::chrono::milliseconds limit = group_->meeting.limit();
+    return own_.device->limits_kernels() ? std::min(limit, kDisplayLimit) : limit;
+  }
+
   // A rank without columns takes no part in NCCL's exchange, and so would not be waited for.
   bool ByNccl(const GatherParams& params) const {
     if (!uses_nccl_) return false;
@@ -164,17 +205,16 @@ class DeviceCommunicator final : public Communicator {
 
   absl::Status Launch(const GatherParams& params,
                       const std::array<const std::byte*, kMaxRanks>& slices) const {
-    const GatherColumnsParams gather{
-        .rows = params.rows,
-        .rank = rank_,
-        .ranks = ranks(),
-        .shares = params.shares,
-        .slices = slices,
-        .whole = params.whole,
-        .signals = group_->signals,
-        .inboxes = group_->inboxes,
-        .failure = group_->failure(),
-        .limit_ns = std::chrono::nanoseconds(group_->meeting.limit()).count()};
+    const GatherColumnsParams gather{.rows = params.rows,
+                                     .rank = rank_,
+                                     .ranks = ranks(),
+                                     .shares = params.shares,
+                                     .slices = slices,
+                                     .whole = params.whole,
+                                     .signals = group_->signals,
+                                     .inboxes = group_->inboxes,
+                                     .failure = group_->failure(),
+                                     .limit_ns = std::chrono::nanoseconds(KernelLimit()).count()};
     const DeviceScope scope(own_.device);
     return own_.dispatch->Run(LaunchContext{.stream = &own_.device->stream()}, gather);
   }
@@ -183,7 +223,8 @@ class DeviceCommunicator final : public Communicator {
     return NcclGather{group_->nccl, comm_, own_, rank_, ranks(), Staging()}.Run(params);
   }
 
-  // Waits for the device. A link that fails, or another rank, ends what NCCL waits for.
+  // Waits for the device. A link that fails, another rank, or a first exchange beyond its limit
+  // ends what NCCL waits for. A device that is busy after that is left so.
   absl::Status WatchNccl() {
     constexpr auto kBusy = std::chrono::milliseconds(20);
     constexpr auto kNap = std::chrono::microseconds(200);
@@ -191,6 +232,11 @@ class DeviceCommunicator final : public Communicator {
     for (;;) {
       DSV4_ASSIGN_OR_RETURN(const bool idle, own_.device->Idle());
       if (idle) return group_->meeting.Check();
+      const auto now = std::chrono::steady_clock::now();
+      if (starting_ && comm_ != nullptr && now - begin > group_->start_limit) {
+        group_->Fail(DeviceLost("NCCL ", group_->nccl->version(), " made no exchange within ",
+                                Seconds(group_->start_limit), " s; ", kPcieHint));
+      }
       if (comm_ != nullptr) {
         int error = Nccl::kSuccess;
         const int result = group_->nccl->CommGetAsyncError(comm_, &error);
@@ -199,10 +245,64 @@ class DeviceCommunicator final : public Communicator {
         if (!status.ok()) group_->Fail(status);
         if (!group_->meeting.Check().ok()) {
           abort_.Start(group_->nccl, std::exchange(comm_, nullptr));
+          aborted_ = now;
         }
+      } else if (!group_->meeting.Check().ok() && now - aborted_ > kAbortLimit) {
+        return group_->meeting.Check();
       }
       if (std::chrono::steady_clock::now() - begin > kBusy) std::this_thread::sleep_for(kNap);
     }
+  }
+
+  // Waits for the device, but no longer than the limit.
+  absl::Status AwaitIdle() {
+    const auto until = std::chrono::steady_clock::now() + kPairLimit;
+    for (;;) {
+      DSV4_ASSIGN_OR_RETURN(const bool idle, own_.device->Idle());
+      if (idle) return absl::OkStatus();
+      if (std::chrono::steady_clock::now() > until) {
+        return Unsupported("no copy to another device ended within ", kPairLimit.count(), " s");
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  }
+
+  // CheckReach for `bytes` of the memory.
+  absl::Status CheckPiece(DeviceCommunicator& other, int64_t begin, int64_t bytes) {
+    Device& own = *own_.device;
+    Device& theirs = *other.own_.device;
+    const auto size = static_cast<size_t>(bytes);
+    std::vector<std::byte> pattern(size), found(size);
+    // Written by this device, read by the other one.
+    Fill(absl::MakeSpan(pattern), 2 * (rank_ * kMaxRanks + other.rank_));
+    DSV4_RETURN_IF_ERROR(own.Upload(Staging(), pattern.data(), bytes));
+    DSV4_RETURN_IF_ERROR(own.Copy(other.memory_.data() + begin, Staging(), bytes));
+    DSV4_RETURN_IF_ERROR(AwaitIdle());
+    DSV4_RETURN_IF_ERROR(theirs.Download(found.data(), other.memory_.data() + begin, bytes));
+    if (found != pattern) return Lost(other, "writes to the memory of");
+    // Written by the other device, read by this one.
+    Fill(absl::MakeSpan(pattern), 2 * (rank_ * kMaxRanks + other.rank_) + 1);
+    DSV4_RETURN_IF_ERROR(theirs.Upload(other.memory_.data() + begin, pattern.data(), bytes));
+    DSV4_RETURN_IF_ERROR(theirs.Synchronize());
+    DSV4_RETURN_IF_ERROR(own.Copy(Staging(), other.memory_.data() + begin, bytes));
+    DSV4_RETURN_IF_ERROR(AwaitIdle());
+    DSV4_RETURN_IF_ERROR(own.Download(found.data(), Staging(), bytes));
+    if (found != pattern) return Lost(other, "reads from the memory of");
+    return absl::OkStatus();
+  }
+
+  // Bytes that differ from those of any other `number` and from zeros.
+  static void Fill(absl::Span<std::byte> bytes, int number) {
+    uint32_t state = 0x9E3779B9u * static_cast<uint32_t>(number + 1);
+    for (std::byte& byte : bytes) {
+      state = state * 1664525u + 1013904223u;
+      byte = static_cast<std::byte>(state >> 24 | 1u);
+    }
+  }
+
+  absl::Status Lost(const DeviceCommunicator& other, absl::string_view what) const {
+    return Unsupported("cuda:", own_.device->index(), " offers peer access, but its ", what,
+                       " cuda:", other.own_.device->index(), " are lost; ", kPcieHint);
   }
 
   // Of one exchange of so many bytes.
@@ -253,10 +353,12 @@ class DeviceCommunicator final : public Communicator {
   const std::shared_ptr<Group> group_;
   const int rank_;
   const DeviceRank own_;
-  Buffer memory_;    // signals, inbox, staging
-  Nccl::Comm comm_;  // this rank's thread's, once it has started
+  Buffer memory_;              // signals, inbox, staging
+  Nccl::Comm comm_ = nullptr;  // this rank's thread's, once it has started
   NcclAbort abort_;
+  std::chrono::steady_clock::time_point aborted_{};
   bool uses_nccl_ = false;
+  bool starting_ = false;  // within Start
   int exchanges_ = 0;
   bool settled_ = false;
 };
@@ -271,57 +373,109 @@ absl::Status ReachEachOther(absl::Span<const DeviceRank> ranks) {
   return absl::OkStatus();
 }
 
+// OK if every device's writes and reads of every other's exchange memory are right; Unsupported,
+// with the reason, if not. Other errors are the devices'.
+absl::Status CheckPairs(absl::Span<DeviceCommunicator* const> members) {
+  for (DeviceCommunicator* from : members) {
+    for (DeviceCommunicator* to : members) {
+      if (from == to) continue;
+      DSV4_RETURN_IF_ERROR(from->CheckReach(*to));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Gives each member its communicator of NCCL.
+absl::Status ConnectNccl(absl::Span<const DeviceRank> ranks, std::chrono::milliseconds limit,
+                         absl::Span<DeviceCommunicator* const> members, Group* group) {
+  DSV4_ASSIGN_OR_RETURN(const Nccl* const nccl, Nccl::Load());
+  struct Call {
+    std::vector<Nccl::Comm> comms;
+    std::vector<int> devices;
+  };
+  const auto made = std::make_shared<Call>();
+  made->comms.resize(ranks.size());
+  for (const DeviceRank& rank : ranks) {
+    DSV4_RETURN_IF_ERROR(nccl->Supports(rank.device->traits().compute_capability));
+    made->devices.push_back(rank.device->index());
+  }
+  const std::optional<int> result = CallWithin(
+      limit,
+      [nccl, made] {
+        return nccl->CommInitAll(made->comms.data(), static_cast<int>(made->comms.size()),
+                                 made->devices.data());
+      },
+      [nccl, made](int) {
+        for (const Nccl::Comm comm : made->comms) {
+          if (comm != nullptr) nccl->CommAbort(comm);
+        }
+      });
+  if (!result) {
+    return DeviceLost("NCCL ", nccl->VersionAndFile(), " did not connect the devices within ",
+                      Seconds(limit), " s; ", kPcieHint);
+  }
+  DSV4_RETURN_IF_ERROR(nccl->Check(*result, "connecting devices"));
+  for (size_t rank = 0; rank < members.size(); ++rank) members[rank]->set_comm(made->comms[rank]);
+  group->nccl = nccl;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 int64_t ExchangeDeviceBytes() { return kSignalBytes + kInboxBytes + NcclGather::kStagingBytes; }
 
 absl::StatusOr<DeviceCommunicators> ConnectDevices(absl::Span<const DeviceRank> ranks,
                                                    ExchangePath path,
-                                                   std::chrono::milliseconds limit) {
+                                                   std::chrono::milliseconds limit,
+                                                   std::chrono::milliseconds start_limit) {
   const bool silent = path == ExchangePath::kNone;
   absl::Status direct = Unsupported("direct access was not requested");
   if (path == ExchangePath::kAuto || path == ExchangePath::kDirect) direct = ReachEachOther(ranks);
   if (path == ExchangePath::kDirect && !direct.ok()) return direct;
-  const Nccl* nccl = nullptr;
-  if (path == ExchangePath::kAuto || path == ExchangePath::kNccl) {
-    absl::StatusOr<const Nccl*> loaded = Nccl::Load();
-    if (loaded.ok()) {
-      nccl = *loaded;
-    } else if (!direct.ok()) {
-      return Unsupported("the devices cannot exchange data: ", direct.message(), "; ",
-                         loaded.status().message());
-    }
-  }
 
-  const auto count = static_cast<int>(ranks.size());
-  std::vector<Nccl::Comm> comms(ranks.size());
-  if (nccl != nullptr) {
-    std::vector<int> devices;
-    for (const DeviceRank& rank : ranks) devices.push_back(rank.device->index());
-    const DeviceScope scope(ranks[0].device);  // the call leaves another device current
-    const absl::Status connected =
-        nccl->Check(nccl->CommInitAll(comms.data(), count, devices.data()), "connecting devices");
-    if (!connected.ok() && !direct.ok()) return connected;
-    if (!connected.ok()) {
-      Log(LogLevel::kWarning,
-          "devices exchange by kernels alone: ", std::string(connected.message()));
-      nccl = nullptr;
-    }
+  for (const DeviceRank& rank : ranks) {
+    if (!rank.device->limits_kernels()) continue;
+    Log(LogLevel::kWarning, "cuda:", rank.device->index(),
+        " drives a display, and the driver ends kernels that run for some seconds: it waits for ",
+        "other GPUs for 1 s at most");
   }
-  auto group = std::make_shared<Group>(count, limit, nccl, silent);
-  group->direct = direct.ok();
+  const auto count = static_cast<int>(ranks.size());
+  auto group = std::make_shared<Group>(count, limit, start_limit, silent);
+  std::vector<DeviceCommunicator*> members;
   DeviceCommunicators connected;
   for (int rank = 0; rank < count; ++rank) {
-    const auto r = static_cast<size_t>(rank);
-    connected.ranks.push_back(
-        std::make_unique<DeviceCommunicator>(group, rank, ranks[r], nccl ? comms[r] : nullptr));
+    auto member =
+        std::make_unique<DeviceCommunicator>(group, rank, ranks[static_cast<size_t>(rank)]);
+    DSV4_RETURN_IF_ERROR(member->Allocate());
+    members.push_back(member.get());
+    connected.ranks.push_back(std::move(member));
+  }
+  const bool offered = direct.ok();
+  if (direct.ok()) {
+    direct = CheckPairs(members);
+    if (!direct.ok() && (path == ExchangePath::kDirect || !IsUnsupported(direct))) return direct;
+  }
+  group->direct = direct.ok();
+
+  if (path == ExchangePath::kAuto || path == ExchangePath::kNccl) {
+    // Where peer access fails NCCL still uses it, unless its environment says not to: it may reach
+    // its limit.
+    const absl::Status by_nccl = ConnectNccl(ranks, start_limit, members, group.get());
+    if (!by_nccl.ok() && !direct.ok()) {
+      const std::string reason = absl::StrCat(
+          "the devices cannot exchange data: ", direct.message(), "; ", by_nccl.message());
+      return IsDeviceLost(by_nccl) ? DeviceLost(reason) : Unsupported(reason);
+    }
+    if (!by_nccl.ok()) {
+      Log(LogLevel::kWarning,
+          "devices exchange by kernels alone: ", std::string(by_nccl.message()));
+    } else if (offered && !direct.ok()) {
+      Log(LogLevel::kWarning, "devices exchange by NCCL alone: ", std::string(direct.message()));
+    }
   }
   DSV4_ASSIGN_OR_RETURN(group->failure_memory,
                         ranks[0].device->AllocateHost(sizeof(ExchangeFailure), "exchange"));
   *group->failure() = {};
-  for (const std::unique_ptr<Communicator>& rank : connected.ranks) {
-    DSV4_RETURN_IF_ERROR(static_cast<DeviceCommunicator&>(*rank).Allocate());
-  }
   connected.ways = group;
   return connected;
 }

@@ -15,6 +15,7 @@
 #include "kernels/registry/dispatch.h"
 #include "lib/device/device.h"
 #include "lib/dist/communicator.h"
+#include "lib/dist/nccl_call.h"
 #include "lib/dist/nccl_gather.h"
 
 namespace dsv4 {
@@ -42,11 +43,16 @@ struct DeviceCommunicators {
 // make a rank late.
 inline constexpr std::chrono::seconds kDeviceLimit{4};
 
+// Peer access counts only after each pair has written and read a pattern in the other's memory:
+// drivers offer it where PCIe drops the writes. NCCL connects within `start_limit`, which its first
+// exchanges have as well.
 // REQUIRES: different devices, each with its dispatch; both outlive the communicators. Errors:
 // Unsupported, with the reason, if `path` does not connect every device to every other (kAuto: if
-// neither path does).
-absl::StatusOr<DeviceCommunicators> ConnectDevices(absl::Span<const DeviceRank> ranks,
-                                                   ExchangePath path,
-                                                   std::chrono::milliseconds limit = kDeviceLimit);
+// neither path does); DeviceLost if NCCL does not return and nothing else connects them: a thread
+// then stays behind.
+absl::StatusOr<DeviceCommunicators> ConnectDevices(
+    absl::Span<const DeviceRank> ranks, ExchangePath path,
+    std::chrono::milliseconds limit = kDeviceLimit,
+    std::chrono::milliseconds start_limit = kNcclStartLimit);
 
 }  // namespace dsv4

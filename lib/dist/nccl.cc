@@ -14,6 +14,9 @@ namespace {
 
 constexpr const char* kLibrary = "libnccl.so.2";
 constexpr int kLeastVersion = 21800;  // 2.18.0: communicators that can be aborted from any thread
+// Of compute capability 12.x. 2.25 asks for more shared memory than they have (NVIDIA/nccl#1637),
+// 2.26 makes illegal accesses from 512 KiB on (NVIDIA/nccl#2418).
+constexpr int kLeastVersionOf12 = 22700;
 
 std::string VersionText(int version) {
   return absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
@@ -44,11 +47,16 @@ absl::StatusOr<const Nccl*> Nccl::Open() {
   int (*get_version)(int*) = nullptr;
   DSV4_RETURN_IF_ERROR(Find(library, "ncclGetVersion", &get_version));
   int version = 0;
-  if (get_version(&version) != kSuccess || version < kLeastVersion) {
-    return Unsupported(kLibrary, " is NCCL ", VersionText(version), "; at least ",
+  Dl_info place{};
+  const bool placed = dladdr(reinterpret_cast<void*>(get_version), &place) != 0;
+  nccl->file_ = placed && place.dli_fname != nullptr ? place.dli_fname : kLibrary;
+  const bool known = get_version(&version) == kSuccess;
+  nccl->number_ = version;
+  nccl->version_ = VersionText(version);
+  if (!known || version < kLeastVersion) {
+    return Unsupported("NCCL ", nccl->VersionAndFile(), " is too old; at least ",
                        VersionText(kLeastVersion), " is needed");
   }
-  nccl->version_ = VersionText(version);
   DSV4_RETURN_IF_ERROR(Find(library, "ncclGetErrorString", &nccl->GetErrorString));
   DSV4_RETURN_IF_ERROR(Find(library, "ncclCommInitAll", &nccl->CommInitAll));
   DSV4_RETURN_IF_ERROR(Find(library, "ncclGetUniqueId", &nccl->GetUniqueId));
@@ -62,6 +70,16 @@ absl::StatusOr<const Nccl*> Nccl::Open() {
   DSV4_RETURN_IF_ERROR(Find(library, "ncclGroupStart", &nccl->GroupStart));
   DSV4_RETURN_IF_ERROR(Find(library, "ncclGroupEnd", &nccl->GroupEnd));
   return nccl.release();
+}
+
+std::string Nccl::VersionAndFile() const { return absl::StrCat(version_, " (", file_, ")"); }
+
+absl::Status Nccl::Supports(int32_t compute_capability) const {
+  const int least = compute_capability >= 120 ? kLeastVersionOf12 : kLeastVersion;
+  if (number_ >= least) return absl::OkStatus();
+  return Unsupported("NCCL ", VersionAndFile(), " is too old for GPUs of compute capability ",
+                     compute_capability / 10, ".", compute_capability % 10, "; at least ",
+                     VersionText(least), " is needed");
 }
 
 absl::Status Nccl::Check(int result, const char* what) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <string>
 
@@ -39,6 +40,11 @@ class Nccl {
 
   // "2.27.3"
   const std::string& version() const { return version_; }
+  // "2.27.3 (/usr/lib/x86_64-linux-gnu/libnccl.so.2)"
+  std::string VersionAndFile() const;
+  // Whether this version runs on GPUs of a compute capability. Unsupported names the version, the
+  // file it comes from, and the least version.
+  absl::Status Supports(int32_t compute_capability) const;
   // The status of `result`. `what`: the call, for the message.
   absl::Status Check(int result, const char* what) const;
 
@@ -61,7 +67,8 @@ class Nccl {
   static absl::StatusOr<const Nccl*> Open();
 
   const char* (*GetErrorString)(int result) = nullptr;
-  std::string version_;
+  int number_ = 0;  // 22703
+  std::string version_, file_;
 };
 
 }  // namespace dsv4

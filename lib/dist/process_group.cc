@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -15,6 +17,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/device/cuda_stream.h"
 #include "lib/dist/device_communicators.h"
+#include "lib/dist/nccl_call.h"
 
 namespace dsv4 {
 namespace {
@@ -108,6 +111,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Join(const GroupPlac
                            "; this one is ", place.build);
   }
   DSV4_ASSIGN_OR_RETURN(const Nccl* const nccl, Nccl::Load());
+  DSV4_RETURN_IF_ERROR(nccl->Supports(own.device->traits().compute_capability));
   if (id.nccl != nccl->version()) {
     return VersionMismatch("the group's id was made with NCCL ", id.nccl, "; this process has ",
                            nccl->version());
@@ -141,10 +145,7 @@ absl::Status ProcessGroup::Connect(Nccl::UniqueId id, absl::string_view record) 
       Settle(*nccl_, arrival, begun, "joining a group", Clock::now() + kOpenLimit);
   if (status.ok()) status = CompareRecords(arrival, record, &next);
   Nccl::Comm comm = nullptr;
-  if (status.ok()) {
-    status = nccl_->Check(nccl_->CommInitRank(&comm, place_.ranks, next, place_.rank),
-                          "connecting a group");
-  }
+  if (status.ok()) status = ConnectWithin(next, &comm);
   nccl_->CommAbort(arrival);
   DSV4_RETURN_IF_ERROR(status);
   comm_.store(comm);
@@ -154,6 +155,26 @@ absl::Status ProcessGroup::Connect(Nccl::UniqueId id, absl::string_view record) 
   DSV4_RETURN_IF_ERROR(Meet());
   limit_.store(kLoadLimits * place_.limit.count());
   return absl::OkStatus();
+}
+
+// NCCL blocks here for ever where PCIe drops what GPUs write.
+absl::Status ProcessGroup::ConnectWithin(const Nccl::UniqueId& id, Nccl::Comm* comm) {
+  const auto made = std::make_shared<Nccl::Comm>(nullptr);
+  const std::optional<int> result = CallWithin(
+      kOpenLimit,
+      [nccl = nccl_, device = own_.device, ranks = place_.ranks, rank = place_.rank, id, made] {
+        device->Enter();  // of this thread, which ends
+        return nccl->CommInitRank(made.get(), ranks, id, rank);
+      },
+      [nccl = nccl_, made](int) {
+        if (*made != nullptr) nccl->CommAbort(*made);
+      });
+  if (!result) {
+    return DeviceLost("NCCL ", nccl_->version(), " did not connect the group within ",
+                      std::chrono::seconds(kOpenLimit).count(), " s; ", kPcieHint);
+  }
+  *comm = *made;
+  return nccl_->Check(*result, "connecting a group");
 }
 
 absl::Status ProcessGroup::CompareRecords(Nccl::Comm comm, absl::string_view record,

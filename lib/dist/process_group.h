@@ -106,6 +106,7 @@ class ProcessGroup final : public Communicator {
   ProcessGroup(const GroupPlace& place, const Nccl* nccl, const DeviceRank& own)
       : place_(place), nccl_(nccl), own_(own) {}
   absl::Status Connect(Nccl::UniqueId id, absl::string_view record);
+  absl::Status ConnectWithin(const Nccl::UniqueId& id, Nccl::Comm* comm);
   absl::Status CompareRecords(Nccl::Comm comm, absl::string_view record, Nccl::UniqueId* next);
   absl::Status StartWatching();
   static void* WatchMain(void* group);

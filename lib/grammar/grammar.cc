@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/grammar/grammar.h"
 
+#include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/contained.h"
 #include "lib/base/error.h"
@@ -15,18 +18,82 @@
 namespace dsv4::grammar {
 namespace {
 
-// The first byte of a source. Tools have the choice, whether it is strict, and a name before a NUL.
-constexpr char kSchema = 'S', kRegex = 'R', kEbnf = 'E', kTools = 'T';
+// The first byte of a source.
+// - kTools: then the choice, whether it is strict, and a name before a NUL
+// - kBoth: the same, then the length of the tools before a NUL, the tools, and the schema
+constexpr char kSchema = 'S', kLenientSchema = 's', kRegex = 'R', kEbnf = 'E', kTools = 'T',
+               kBoth = 'B';
 
 absl::Status CheckUtf8(absl::string_view text, absl::string_view what) {
   return IsUtf8(text) ? absl::OkStatus() : InvalidArgument(what, " is not UTF-8");
 }
 
+std::string SourceOf(const ToolOptions& options) {
+  std::string source =
+      absl::StrCat(static_cast<int>(options.choice), options.strict ? 1 : 0, options.name);
+  source.push_back('\0');
+  return source;
+}
+
+// Whether a function says that it need not be strict.
+bool AnyLenient(const JsonValue& tools) {
+  if (tools.AsArray() == nullptr) return false;
+  return absl::c_any_of(*tools.AsArray(), [](const JsonValue& tool) {
+    const JsonValue* function = tool.Find("function");
+    const JsonValue* strict = (function != nullptr ? function : &tool)->Find("strict");
+    return strict != nullptr && strict->AsBool() && !*strict->AsBool();
+  });
+}
+
+using Effort = Enforcement::Effort;
+
+// Compiles with less and less effort until that succeeds; if `strict`, once. `place`: of notes
+// about everything.
+template <class Compile>
+auto WithEffort(bool strict, absl::string_view place, Compile&& compile)
+    -> decltype(compile(std::declval<Enforcement*>())) {
+  Enforcement enforcement(strict ? Effort::kStrict : Effort::kBest);
+  auto compiled = compile(&enforcement);
+  if (strict) return compiled;
+  for (const Effort effort : {Effort::kSimple, Effort::kTypes}) {
+    const absl::Status status = compiled.status();
+    const bool useless = status.ok() ? enforcement.ComplementsWidened()
+                                     : IsUnsupported(status) || (absl::IsInvalidArgument(status) &&
+                                                                 !enforcement.list().empty());
+    if (!useless) break;
+    enforcement = Enforcement(effort);
+    if (effort == Effort::kTypes)
+      enforcement.Add(std::string(place), std::string(status.message()));
+    compiled = compile(&enforcement);
+  }
+  return compiled;
+}
+
+// JSON texts of the schema.
+absl::StatusOr<Expr> JsonLanguage(ExpressionPool* pool, const JsonValue& schema, bool in_markup,
+                                  Enforcement* enforcement) {
+  const JsonValue* root = &schema;
+  std::vector<JsonMember> members;
+  JsonValue only_type;
+  if (enforcement->effort() == Effort::kTypes) {
+    const JsonValue* type = schema.Find("type");
+    if (type != nullptr && type->AsString() != nullptr) members.push_back({"type", *type});
+    only_type = JsonValue::FromObject(std::move(members));
+    root = &only_type;
+  }
+  SchemaCompiler compiler(pool, *root, "schema#", in_markup, enforcement);
+  DSV4_ASSIGN_OR_RETURN(const Expr value,
+                        compiler.Language(*root, "", SchemaCompiler::Part::kValues,
+                                          in_markup ? Encoding::kJsonInMarkup : Encoding::kJson));
+  const Expr space = JsonSpace(pool);
+  return pool->Concat({space, value, space});
+}
+
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Create(
-    ExpressionPool pool, Expr content, Expr reasoning, bool markup, std::string source,
-    std::shared_ptr<const Vocabulary> vocabulary) {
+Grammar::Compiled Grammar::Create(ExpressionPool pool, Expr content, Expr reasoning, bool markup,
+                                  std::string source,
+                                  std::shared_ptr<const Vocabulary> vocabulary) {
   DSV4_RETURN_IF_ERROR(pool.Compile(content));
   std::shared_ptr<Grammar> grammar(new Grammar());
   grammar->base_ = pool;  // a copy, without what Compile needed for itself
@@ -35,25 +102,35 @@ absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Create(
   grammar->markup_ = markup;
   grammar->source_ = std::move(source);
   grammar->vocabulary_ = std::move(vocabulary);
-  return std::shared_ptr<const Grammar>(std::move(grammar));
+  return grammar;
 }
 
 absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::OfSchema(
     absl::string_view json, std::shared_ptr<const Vocabulary> vocabulary) {
+  return CompileSchema(json, true, std::move(vocabulary));
+}
+
+absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::OfLenientSchema(
+    absl::string_view json, std::shared_ptr<const Vocabulary> vocabulary) {
+  return CompileSchema(json, false, std::move(vocabulary));
+}
+
+absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::CompileSchema(
+    absl::string_view json, bool strict, std::shared_ptr<const Vocabulary> vocabulary) {
   DSV4_ASSIGN_OR_RETURN(const JsonValue schema, ParseSchema(json, "schema"));
-  ExpressionPool pool;
-  SchemaCompiler compiler(&pool, schema, "schema#", false);
-  DSV4_ASSIGN_OR_RETURN(
-      const Expr value,
-      compiler.Language(schema, "", SchemaCompiler::Part::kValues, Encoding::kJson));
-  const Expr space = JsonSpace(&pool);
-  const Expr root = pool.Concat({space, value, space});
-  absl::StatusOr<std::shared_ptr<const Grammar>> grammar =
-      Create(std::move(pool), root, kFail, false, absl::StrCat(std::string(1, kSchema), json),
-             std::move(vocabulary));
-  if (grammar.ok()) return grammar;
-  return absl::Status(grammar.status().code(),
-                      absl::StrCat("schema#: ", grammar.status().message()));
+  return WithEffort(strict, "schema#", [&](Enforcement* enforcement) -> Compiled {
+    ExpressionPool pool;
+    DSV4_ASSIGN_OR_RETURN(const Expr root, JsonLanguage(&pool, schema, false, enforcement));
+    const char kind = strict ? kSchema : kLenientSchema;
+    Compiled grammar = Create(std::move(pool), root, kFail, false,
+                              absl::StrCat(std::string(1, kind), json), vocabulary);
+    if (!grammar.ok()) {
+      return absl::Status(grammar.status().code(),
+                          absl::StrCat("schema#: ", grammar.status().message()));
+    }
+    (*grammar)->not_enforced_ = enforcement->list();
+    return grammar;
+  });
 }
 
 absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::OfRegex(
@@ -79,32 +156,71 @@ absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::OfTools(
     absl::string_view json, const ToolOptions& options,
     std::shared_ptr<const Vocabulary> vocabulary) {
   DSV4_ASSIGN_OR_RETURN(const JsonValue tools, ParseSchema(json, "tools"));
-  ExpressionPool pool;
-  DSV4_ASSIGN_OR_RETURN(const ToolLanguage language, ToolCallLanguage(&pool, tools, options));
-  std::string source(1, kTools);
-  absl::StrAppend(&source, static_cast<int>(options.choice), options.strict ? 1 : 0, options.name);
+  return WithEffort(
+      options.strict && !AnyLenient(tools), "tools#", [&](Enforcement* enforcement) -> Compiled {
+        ExpressionPool pool;
+        DSV4_ASSIGN_OR_RETURN(const ToolLanguage language,
+                              ToolCallLanguage(&pool, tools, options, std::nullopt, enforcement));
+        Compiled grammar =
+            Create(std::move(pool), language.content, language.reasoning, true,
+                   absl::StrCat(std::string(1, kTools), SourceOf(options), json), vocabulary);
+        if (grammar.ok()) (*grammar)->not_enforced_ = enforcement->list();
+        return grammar;
+      });
+}
+
+absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::OfToolsOrSchema(
+    absl::string_view tools_json, absl::string_view schema_json, const ToolOptions& options,
+    std::shared_ptr<const Vocabulary> vocabulary) {
+  DSV4_ASSIGN_OR_RETURN(const JsonValue tools, ParseSchema(tools_json, "tools"));
+  DSV4_ASSIGN_OR_RETURN(const JsonValue schema, ParseSchema(schema_json, "schema"));
+  std::string source = absl::StrCat(std::string(1, kBoth), SourceOf(options), tools_json.size());
   source.push_back('\0');
-  source.append(json.data(), json.size());
-  return Create(std::move(pool), language.content, language.reasoning, true, std::move(source),
-                std::move(vocabulary));
+  absl::StrAppend(&source, tools_json, schema_json);
+  return WithEffort(
+      options.strict && !AnyLenient(tools), "schema#", [&](Enforcement* enforcement) -> Compiled {
+        ExpressionPool pool;
+        Enforcement strict(Effort::kStrict);
+        DSV4_ASSIGN_OR_RETURN(
+            const Expr answer,
+            JsonLanguage(&pool, schema, true, options.strict ? &strict : enforcement));
+        enforcement->AddAll(strict);
+        DSV4_ASSIGN_OR_RETURN(const ToolLanguage language,
+                              ToolCallLanguage(&pool, tools, options, answer, enforcement));
+        Compiled grammar =
+            Create(std::move(pool), language.content, language.reasoning, true, source, vocabulary);
+        if (grammar.ok()) (*grammar)->not_enforced_ = enforcement->list();
+        return grammar;
+      });
 }
 
 absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Restore(
     absl::string_view source, std::shared_ptr<const Vocabulary> vocabulary) {
   const char kind = source.empty() ? '\0' : source[0];
   const absl::string_view text = source.substr(source.empty() ? 0 : 1);
-  if (kind == kSchema) return OfSchema(text, std::move(vocabulary));
+  if (kind == kSchema || kind == kLenientSchema)
+    return CompileSchema(text, kind == kSchema, std::move(vocabulary));
   if (kind == kRegex) return OfRegex(text, std::move(vocabulary));
   if (kind == kEbnf) return OfEbnf(text, std::move(vocabulary));
   const size_t end = text.find('\0');
-  const bool tools = kind == kTools && end != absl::string_view::npos && end >= 2 &&
-                     text[0] >= '0' && text[0] <= '2' && (text[1] == '0' || text[1] == '1');
+  const bool tools = (kind == kTools || kind == kBoth) && end != absl::string_view::npos &&
+                     end >= 2 && text[0] >= '0' && text[0] <= '2' &&
+                     (text[1] == '0' || text[1] == '1');
   if (!tools) return Corrupt("not a grammar");
-  return OfTools(text.substr(end + 1),
-                 {.choice = static_cast<ToolChoice>(text[0] - '0'),
-                  .name = std::string(text.substr(2, end - 2)),
-                  .strict = text[1] == '1'},
-                 std::move(vocabulary));
+  const ToolOptions options = {.choice = static_cast<ToolChoice>(text[0] - '0'),
+                               .name = std::string(text.substr(2, end - 2)),
+                               .strict = text[1] == '1'};
+  const absl::string_view rest = text.substr(end + 1);
+  if (kind == kTools) return OfTools(rest, options, std::move(vocabulary));
+  const size_t length_end = rest.find('\0');
+  size_t length = 0;
+  if (length_end == absl::string_view::npos ||
+      !absl::SimpleAtoi(rest.substr(0, length_end), &length) ||
+      length > rest.size() - length_end - 1) {
+    return Corrupt("not a grammar");
+  }
+  return OfToolsOrSchema(rest.substr(length_end + 1, length), rest.substr(length_end + 1 + length),
+                         options, std::move(vocabulary));
 }
 
 std::shared_ptr<Grammar::Memory> Grammar::CurrentMemory() const {
@@ -154,7 +270,7 @@ void Matcher::Replay() {
 }
 
 template <class Fn>
-absl::Status Matcher::WithMemory(Fn&& fn) {
+absl::Status Matcher::WithMemory(Fn&& fn, int64_t work) {
   for (int attempt = 0; attempt < 2;) {
     {
       const MutexLock lock(&memory_->mutex);
@@ -163,7 +279,7 @@ absl::Status Matcher::WithMemory(Fn&& fn) {
         const absl::Status status = Contained([&] {
           memory_->mutex.AssertHeld();
           if (stale_) Replay();
-          memory_->pool.AllowWork();
+          memory_->pool.AllowWork(work);
           fn();
           return absl::OkStatus();
         });
@@ -239,14 +355,24 @@ absl::StatusOr<bool> Matcher::Accepts() {
   return accepts;
 }
 
-absl::StatusOr<std::shared_ptr<const MaskBits>> Matcher::Mask() {
+absl::StatusOr<std::shared_ptr<const MaskBits>> Matcher::Mask(int64_t work) {
   std::shared_ptr<const MaskBits> mask;
   if (free()) return mask;
-  DSV4_RETURN_IF_ERROR(WithMemory([&] {
-    memory_->mutex.AssertHeld();
-    mask = memory_->masks.MaskOf(state());
-  }));
+  DSV4_RETURN_IF_ERROR(WithMemory(
+      [&] {
+        memory_->mutex.AssertHeld();
+        mask = memory_->masks.MaskOf(state());
+      },
+      work));
   return mask;
+}
+
+bool Matcher::MaskIsKnown() const {
+  if (free()) return true;
+  if (stale_ || !memory_->mutex.TryLock()) return false;
+  const bool known = !memory_->pool.exhausted() && memory_->masks.Knows(state());
+  memory_->mutex.Unlock();
+  return known;
 }
 
 }  // namespace dsv4::grammar

@@ -33,6 +33,9 @@ class Grammar {
   // Each function compiles one kind of grammar. All grammars of a tokenizer share its `vocabulary`.
   static absl::StatusOr<std::shared_ptr<const Grammar>> OfSchema(
       absl::string_view json, std::shared_ptr<const Vocabulary> vocabulary);
+  // The same without what cannot be enforced.
+  static absl::StatusOr<std::shared_ptr<const Grammar>> OfLenientSchema(
+      absl::string_view json, std::shared_ptr<const Vocabulary> vocabulary);
   static absl::StatusOr<std::shared_ptr<const Grammar>> OfRegex(
       absl::string_view pattern, std::shared_ptr<const Vocabulary> vocabulary);
   static absl::StatusOr<std::shared_ptr<const Grammar>> OfEbnf(
@@ -41,6 +44,13 @@ class Grammar {
       absl::string_view json, const ToolOptions& options,
       std::shared_ptr<const Vocabulary> vocabulary);
 
+  // Turns that are JSON of the schema or call tools.
+  static absl::StatusOr<std::shared_ptr<const Grammar>> OfToolsOrSchema(
+      absl::string_view tools, absl::string_view schema, const ToolOptions& options,
+      std::shared_ptr<const Vocabulary> vocabulary);
+
+  // What the grammar does not enforce of its schemas.
+  const std::vector<NotEnforced>& not_enforced() const { return not_enforced_; }
   const Vocabulary& vocabulary() const { return *vocabulary_; }
   // The grammar's source, in a form that Restore reads.
   const std::string& source() const { return source_; }
@@ -60,15 +70,18 @@ class Grammar {
     MaskBuilder masks ABSL_GUARDED_BY(mutex);
   };
   Grammar() = default;
-  static absl::StatusOr<std::shared_ptr<const Grammar>> Create(
-      ExpressionPool pool, Expr content, Expr reasoning, bool markup, std::string source,
-      std::shared_ptr<const Vocabulary> vocabulary);
+  using Compiled = absl::StatusOr<std::shared_ptr<Grammar>>;
+  static absl::StatusOr<std::shared_ptr<const Grammar>> CompileSchema(
+      absl::string_view json, bool strict, std::shared_ptr<const Vocabulary> vocabulary);
+  static Compiled Create(ExpressionPool pool, Expr content, Expr reasoning, bool markup,
+                         std::string source, std::shared_ptr<const Vocabulary> vocabulary);
   std::shared_ptr<Memory> CurrentMemory() const;
 
   ExpressionPool base_;  // compiled
   Expr content_ = kFail;
   Expr reasoning_ = kFail;  // kFail: reasoning is free
   bool markup_ = false;
+  std::vector<NotEnforced> not_enforced_;
   std::string source_;
   std::shared_ptr<const Vocabulary> vocabulary_;
   mutable Mutex mutex_;
@@ -102,8 +115,12 @@ class Matcher {
   // Whether reasoning may end here.
   absl::StatusOr<bool> MayEndThinking();
   // The tokens with bytes that may follow; none if the output does not match. Null if free().
-  // Errors: Unsupported if a mask or an output exceeds the limits.
-  absl::StatusOr<std::shared_ptr<const MaskBits>> Mask();
+  // Errors: Unsupported if a mask or an output exceeds the limits. `work`: of the mask, about 50 ns
+  // each.
+  absl::StatusOr<std::shared_ptr<const MaskBits>> Mask(int64_t work = kMaxWork);
+  // Whether Mask() would find its result in the grammar's memory, without waiting for a thread that
+  // uses it.
+  bool MaskIsKnown() const;
 
  private:
   struct Step {
@@ -119,7 +136,7 @@ class Matcher {
   Expr Advance(Expr state, absl::string_view bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(memory_->mutex);
   // Calls fn() under the memory's lock. If it exhausts the pool, calls it once more with a new one.
   template <class Fn>
-  absl::Status WithMemory(Fn&& fn);
+  absl::Status WithMemory(Fn&& fn, int64_t work = kMaxWork);
 
   std::shared_ptr<const Grammar> grammar_;
   std::shared_ptr<Grammar::Memory> memory_;

@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "lib/base/error.h"
 #include "lib/base/hex_number.h"
 #include "lib/base/quoted.h"
@@ -25,12 +26,15 @@ namespace {
 // Schemas within each other that are compiled at once, about 2 KiB of the stack each.
 constexpr int kMaxDepth = 16;
 
-// Keywords that do not constrain values, or that another keyword reads.
-constexpr absl::string_view kAnnotations[] = {
-    "$anchor",         "$comment",      "$defs",       "$schema",
-    "contentEncoding", "contentSchema", "default",     "contentMediaType",
-    "definitions",     "deprecated",    "description", "examples",
-    "readOnly",        "title",         "writeOnly"};
+constexpr char kNoComplement[] =
+    "that something does not match is not enforced: it takes too long to be decided, or something "
+    "else in the schema is not enforced";
+
+// Keywords that constrain values and are not supported. All keywords that are not listed here are
+// annotations.
+constexpr absl::string_view kUnsupported[] = {
+    "$dynamicRef", "$recursiveRef", "disallow",         "divisibleBy",
+    "extends",     "maxContains",   "unevaluatedItems", "unevaluatedProperties"};
 // Keywords that constrain values of one type.
 constexpr absl::string_view kTypeKeywords[] = {"additionalProperties",
                                                "contains",
@@ -54,21 +58,6 @@ constexpr absl::string_view kTypeKeywords[] = {"additionalProperties",
                                                "propertyNames",
                                                "required",
                                                "uniqueItems"};
-constexpr absl::string_view kOtherKeywords[] = {"$ref",
-                                                "allOf",
-                                                "anyOf",
-                                                "const",
-                                                "dependentRequired",
-                                                "dependentSchemas",
-                                                "else",
-                                                "enum",
-                                                "if",
-                                                "minContains",
-                                                "not",
-                                                "oneOf",
-                                                "then",
-                                                "type"};
-
 template <size_t N>
 bool Holds(const absl::string_view (&list)[N], absl::string_view word) {
   return std::find(std::begin(list), std::end(list), word) != std::end(list);
@@ -139,10 +128,11 @@ Expr JsonSpace(ExpressionPool* pool) {
 }
 
 SchemaCompiler::SchemaCompiler(ExpressionPool* pool, const JsonValue& root, std::string place,
-                               bool in_markup)
+                               bool in_markup, Enforcement* enforcement)
     : pool_(pool),
       root_(root),
       place_(std::move(place)),
+      enforcement_(enforcement),
       encoding_(in_markup ? Encoding::kJsonInMarkup : Encoding::kJson),
       space_(JsonSpace(pool)),
       char_(CharOf(pool, CharSet::All(), encoding_)) {
@@ -168,6 +158,25 @@ absl::Status SchemaCompiler::Located(const std::string& pointer, absl::string_vi
   return absl::Status(
       status.code(),
       absl::StrCat(Place(absl::StrCat(pointer, "/", Escaped(keyword))), ": ", status.message()));
+}
+
+absl::Status SchemaCompiler::Waived(const std::string& pointer, absl::string_view keyword,
+                                    const absl::Status& status) const {
+  const bool strict =
+      enforcement_ == nullptr || enforcement_->effort() == Enforcement::Effort::kStrict;
+  if (strict || pool_->exhausted() || IsOutOfHostMemory(status)) return status;
+  const std::string place =
+      keyword.empty() ? Place(pointer) : Place(absl::StrCat(pointer, "/", Escaped(keyword)));
+  absl::string_view reason = status.message();
+  if (absl::ConsumePrefix(&reason, place)) absl::ConsumePrefix(&reason, ": ");
+  enforcement_->Add(place, std::string(reason));
+  return absl::OkStatus();
+}
+
+void SchemaCompiler::Note(const std::string& pointer, absl::string_view keyword,
+                          std::string reason) const {
+  if (enforcement_ == nullptr) return;
+  enforcement_->Add(Place(absl::StrCat(pointer, "/", Escaped(keyword))), std::move(reason));
 }
 
 std::string SchemaCompiler::Escaped(absl::string_view key) {
@@ -289,10 +298,12 @@ void SchemaCompiler::FindNames(const JsonValue& schema) {
   for (const JsonMember& member : *schema.AsObject()) {
     const absl::string_view key = member.key;
     if (key == "required") add_texts(member.value);
-    if (key == "properties" || key == "dependentRequired" || key == "dependentSchemas") {
+    if (key == "properties" || key == "dependentRequired" || key == "dependentSchemas" ||
+        key == "dependencies") {
       add_keys(member.value);
     }
-    if (key == "dependentRequired" && member.value.AsObject() != nullptr) {
+    const bool demands = key == "dependentRequired" || key == "dependencies";
+    if (demands && member.value.AsObject() != nullptr) {
       for (const JsonMember& dependent : *member.value.AsObject()) add_texts(dependent.value);
     }
     if (key == "const" || key == "enum") add_keys(member.value);
@@ -368,7 +379,9 @@ Expr SchemaCompiler::Complement(Expr e, View view) {
   if (e == everything || std::find(parts.begin(), parts.end(), everything) != parts.end()) {
     return kFail;
   }
-  return e == kFail ? everything : pool_->AllOf({Plain(view), pool_->Not(e)});
+  if (e == kFail) return everything;
+  if (enforcement_ != nullptr) enforcement_->AddComplement();
+  return pool_->AllOf({Plain(view), pool_->Not(e)});
 }
 
 absl::StatusOr<Expr> SchemaCompiler::Exactly(const JsonValue& value, View view) {
@@ -408,11 +421,13 @@ absl::StatusOr<Expr> SchemaCompiler::Exactly(const JsonValue& value, View view) 
 absl::Status SchemaCompiler::CheckKeywords(const Members& schema,
                                            const std::string& pointer) const {
   for (const JsonMember& member : schema) {
-    if (member.key == "$id" && pointer.empty()) continue;
-    if (!Holds(kAnnotations, member.key) && !Holds(kTypeKeywords, member.key) &&
-        !Holds(kOtherKeywords, member.key)) {
-      return Refused(pointer, member.key, "the keyword is not supported");
+    absl::Status refused;
+    if (member.key == "$id" && !pointer.empty()) {
+      refused = Refused(pointer, member.key, "is supported at the root only");
+    } else if (Holds(kUnsupported, member.key)) {
+      refused = Refused(pointer, member.key, "the keyword is not supported");
     }
+    if (!refused.ok()) DSV4_RETURN_IF_ERROR(Waived(pointer, member.key, refused));
   }
   return absl::OkStatus();
 }
@@ -431,7 +446,9 @@ absl::StatusOr<Expr> SchemaCompiler::Value(const JsonValue& schema, const std::s
   ++depth_;
   absl::StatusOr<Expr> value = ValueHere(schema, pointer, view);
   --depth_;
-  return value;
+  if (value.ok()) return value;
+  DSV4_RETURN_IF_ERROR(Waived(pointer, "", value.status()));
+  return Everything(view);
 }
 
 absl::StatusOr<Expr> SchemaCompiler::ValueHere(const JsonValue& schema, const std::string& pointer,
@@ -506,31 +523,43 @@ absl::StatusOr<std::vector<Expr>> SchemaCompiler::List(const JsonValue& list,
 
 absl::Status SchemaCompiler::AddApplicators(const JsonValue& schema, const std::string& pointer,
                                             View view, std::vector<Expr>* all) {
-  if (const JsonValue* reference = schema.Find("$ref")) {
-    DSV4_ASSIGN_OR_RETURN(const Expr e, Reference(*reference, pointer, view));
-    all->push_back(e);
+  const auto add = [&](const char* keyword, auto&& compute) -> absl::Status {
+    const JsonValue* value = schema.Find(keyword);
+    if (value == nullptr) return absl::OkStatus();
+    const absl::StatusOr<Expr> e = compute(*value);
+    if (!e.ok()) return Waived(pointer, keyword, e.status());
+    all->push_back(*e);
+    return absl::OkStatus();
+  };
+  const auto add_complement = [&](const char* keyword, auto&& compute) -> absl::Status {
+    if (!simple()) return add(keyword, compute);
+    if (schema.Find(keyword) != nullptr) Note(pointer, keyword, kNoComplement);
+    return absl::OkStatus();
+  };
+  DSV4_RETURN_IF_ERROR(
+      add("$ref", [&](const JsonValue& target) { return Reference(target, pointer, view); }));
+  DSV4_RETURN_IF_ERROR(add("allOf", [&](const JsonValue& list) -> absl::StatusOr<Expr> {
+    DSV4_ASSIGN_OR_RETURN(std::vector<Expr> parts, List(list, pointer, "allOf", view));
+    return pool_->AllOf(std::move(parts));
+  }));
+  DSV4_RETURN_IF_ERROR(add("anyOf", [&](const JsonValue& list) -> absl::StatusOr<Expr> {
+    DSV4_ASSIGN_OR_RETURN(std::vector<Expr> parts, List(list, pointer, "anyOf", view));
+    return pool_->AnyOf(std::move(parts));
+  }));
+  DSV4_RETURN_IF_ERROR(
+      add("oneOf", [&](const JsonValue& list) { return OneOf(list, pointer, view); }));
+  DSV4_RETURN_IF_ERROR(add_complement("not", [&](const JsonValue& part) -> absl::StatusOr<Expr> {
+    DSV4_ASSIGN_OR_RETURN(const Expr e, Value(part, absl::StrCat(pointer, "/not"), view));
+    return Complement(e, view);
+  }));
+  DSV4_RETURN_IF_ERROR(
+      add_complement("if", [&](const JsonValue&) { return Conditional(schema, pointer, view); }));
+  for (const char* keyword : {"dependentRequired", "dependentSchemas", "dependencies"}) {
+    DSV4_RETURN_IF_ERROR(add(keyword, [&](const JsonValue& dependents) {
+      return Dependents(dependents, pointer, keyword, view);
+    }));
   }
-  if (const JsonValue* list = schema.Find("allOf")) {
-    DSV4_ASSIGN_OR_RETURN(const std::vector<Expr> parts, List(*list, pointer, "allOf", view));
-    all->insert(all->end(), parts.begin(), parts.end());
-  }
-  if (const JsonValue* list = schema.Find("anyOf")) {
-    DSV4_ASSIGN_OR_RETURN(std::vector<Expr> parts, List(*list, pointer, "anyOf", view));
-    all->push_back(pool_->AnyOf(std::move(parts)));
-  }
-  if (const JsonValue* list = schema.Find("oneOf")) {
-    DSV4_ASSIGN_OR_RETURN(const Expr e, OneOf(*list, pointer, view));
-    all->push_back(e);
-  }
-  if (const JsonValue* part = schema.Find("not")) {
-    DSV4_ASSIGN_OR_RETURN(const Expr e, Value(*part, absl::StrCat(pointer, "/not"), view));
-    all->push_back(Complement(e, view));
-  }
-  if (schema.Find("if") != nullptr) {
-    DSV4_ASSIGN_OR_RETURN(const Expr e, Conditional(schema, pointer, view));
-    all->push_back(e);
-  }
-  return AddDependents(schema, pointer, view, all);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Expr> SchemaCompiler::OneOf(const JsonValue& list, const std::string& pointer,
@@ -543,6 +572,10 @@ absl::StatusOr<Expr> SchemaCompiler::OneOf(const JsonValue& list, const std::str
     std::vector<Expr> others;
     for (size_t j = 0; j < parts.size() && pool_->Spend(); ++j) {
       if (j != i && !Disjoint(*schemas[i], *schemas[j])) others.push_back(parts[j]);
+    }
+    if (simple() && !others.empty()) {
+      Note(pointer, "oneOf", kNoComplement);
+      others.clear();
     }
     const Expr no_other =
         others.empty() ? kAnything : Complement(pool_->AnyOf(std::move(others)), view);
@@ -565,33 +598,34 @@ absl::StatusOr<Expr> SchemaCompiler::Conditional(const JsonValue& schema,
       {pool_->AllOf({condition, then}), pool_->AllOf({Complement(condition, view), otherwise})});
 }
 
-// Values that are no object with the member `key`, or are of `schemas`.
-absl::Status SchemaCompiler::AddDependents(const JsonValue& schema, const std::string& pointer,
-                                           View view, std::vector<Expr>* all) {
-  for (const char* keyword : {"dependentRequired", "dependentSchemas"}) {
-    const JsonValue* dependents = schema.Find(keyword);
-    if (dependents == nullptr) continue;
-    if (dependents->AsObject() == nullptr) return Bad(pointer, keyword, "an object");
-    if (view.part == Part::kStrings) continue;
-    for (const JsonMember& member : *dependents->AsObject()) {
-      Expr wanted = kAnything;
+// Values that are no object with a member of `dependents`, or are as that one demands: a list of
+// further members, or a schema.
+absl::StatusOr<Expr> SchemaCompiler::Dependents(const JsonValue& dependents,
+                                                const std::string& pointer,
+                                                absl::string_view keyword, View view) {
+  if (dependents.AsObject() == nullptr) return Bad(pointer, keyword, "an object");
+  if (view.part == Part::kStrings) return Everything(view);
+  std::vector<Expr> all;
+  for (const JsonMember& member : *dependents.AsObject()) {
+    Expr wanted = kAnything;
+    const bool is_list = keyword == "dependentRequired" ||
+                         (keyword == "dependencies" && member.value.AsArray() != nullptr);
+    if (!is_list) {
       const std::string place = absl::StrCat(pointer, "/", keyword, "/", Escaped(member.key));
-      if (absl::string_view(keyword) == "dependentSchemas") {
-        DSV4_ASSIGN_OR_RETURN(wanted, Value(member.value, place, view));
-      } else {
-        if (member.value.AsArray() == nullptr) return Bad(pointer, keyword, "arrays of strings");
-        std::vector<Expr> keys;
-        for (const JsonValue& key : *member.value.AsArray()) {
-          if (key.AsString() == nullptr) return Bad(pointer, keyword, "arrays of strings");
-          keys.push_back(ObjectWith(*key.AsString()));
-        }
-        wanted = pool_->AllOf(std::move(keys));
+      DSV4_ASSIGN_OR_RETURN(wanted, Value(member.value, place, view));
+    } else {
+      if (member.value.AsArray() == nullptr) return Bad(pointer, keyword, "arrays of strings");
+      std::vector<Expr> keys;
+      for (const JsonValue& key : *member.value.AsArray()) {
+        if (key.AsString() == nullptr) return Bad(pointer, keyword, "arrays of strings");
+        keys.push_back(ObjectWith(*key.AsString()));
       }
-      all->push_back(pool_->AnyOf(
-          {ValueWithout(member.key, view), pool_->AllOf({ObjectWith(member.key), wanted})}));
+      wanted = pool_->AllOf(std::move(keys));
     }
+    all.push_back(pool_->AnyOf(
+        {ValueWithout(member.key, view), pool_->AllOf({ObjectWith(member.key), wanted})}));
   }
-  return absl::OkStatus();
+  return all.empty() ? Everything(view) : pool_->AllOf(std::move(all));
 }
 
 absl::StatusOr<Expr> SchemaCompiler::Reference(const JsonValue& reference,

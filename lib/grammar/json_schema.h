@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lib/base/hash_table.h"
+#include "lib/grammar/enforcement.h"
 #include "lib/grammar/expression_pool.h"
 #include "lib/grammar/text_language.h"
 #include "lib/io/json.h"
@@ -43,7 +44,9 @@ class SchemaCompiler {
 
   // `root` is the document of all references; it must outlive the compiler. Messages name a place
   // as `place` and a JSON pointer, as in "schema#/properties/a" for `place` "schema#".
-  SchemaCompiler(ExpressionPool* pool, const JsonValue& root, std::string place, bool in_markup);
+  // `enforcement` says what may be left out, and receives it. Null: nothing.
+  SchemaCompiler(ExpressionPool* pool, const JsonValue& root, std::string place, bool in_markup,
+                 Enforcement* enforcement = nullptr);
 
   // Compiles the schema at `pointer` of the root. Errors: Unsupported and InvalidArgument, naming
   // the keyword except if the pool is exhausted.
@@ -57,6 +60,14 @@ class SchemaCompiler {
                    absl::string_view expected) const;
   absl::Status Located(const std::string& pointer, absl::string_view keyword,
                        const absl::Status& status) const;
+  // OK if the keyword may be left out, and notes that it is; otherwise `status`, which is an error
+  // about it.
+  absl::Status Waived(const std::string& pointer, absl::string_view keyword,
+                      const absl::Status& status) const;
+  // Notes that the keyword is not enforced.
+  void Note(const std::string& pointer, absl::string_view keyword, std::string reason) const;
+  // The schema that a reference refers to; for other schemas the schema itself.
+  const JsonValue& Resolved(const JsonValue& schema) const;
   // A key, escaped for a JSON pointer.
   static std::string Escaped(absl::string_view key);
 
@@ -78,20 +89,27 @@ class SchemaCompiler {
   // A rule for a schema that Language compiles later.
   Expr Later(const JsonValue& schema, std::string pointer, View view);
   absl::Status CheckKeywords(const Members& schema, const std::string& pointer) const;
+  // Whether complements are left out.
+  bool simple() const {
+    return enforcement_ != nullptr && enforcement_->effort() == Enforcement::Effort::kSimple;
+  }
   absl::StatusOr<Expr> Own(const JsonValue& schema, const std::string& pointer, View view);
   absl::StatusOr<Expr> Enumerated(const JsonValue& schema, const std::string& pointer, View view);
   absl::Status AddApplicators(const JsonValue& schema, const std::string& pointer, View view,
                               std::vector<Expr>* all);
   absl::StatusOr<Expr> OneOf(const JsonValue& list, const std::string& pointer, View view);
   absl::StatusOr<Expr> Conditional(const JsonValue& schema, const std::string& pointer, View view);
-  absl::Status AddDependents(const JsonValue& schema, const std::string& pointer, View view,
-                             std::vector<Expr>* all);
+  absl::StatusOr<Expr> Dependents(const JsonValue& dependents, const std::string& pointer,
+                                  absl::string_view keyword, View view);
   absl::StatusOr<Expr> Reference(const JsonValue& reference, const std::string& pointer, View view);
 
   absl::StatusOr<Expr> Number(const JsonValue& schema, const std::string& pointer, bool integer);
   absl::StatusOr<Expr> StringContent(const JsonValue& schema, const std::string& pointer,
                                      Encoding encoding);
   absl::StatusOr<Expr> Array(const JsonValue& schema, const std::string& pointer);
+  Expr Items(const std::vector<Expr>& prefix, Expr item, uint32_t min, uint32_t max);
+  absl::StatusOr<Expr> UniqueItems(const JsonValue* items, uint32_t min, uint32_t max);
+  absl::StatusOr<Expr> Containing(const JsonValue& schema, const std::string& pointer);
   absl::StatusOr<Expr> Object(const JsonValue& schema, const std::string& pointer);
   struct KeyRules;
   absl::StatusOr<KeyRules> ReadKeyRules(const JsonValue& schema, const std::string& pointer,
@@ -103,6 +121,10 @@ class SchemaCompiler {
                                          absl::string_view keyword, View view);
   absl::StatusOr<uint32_t> Count(const JsonValue& schema, const std::string& pointer,
                                  absl::string_view keyword, uint32_t otherwise) const;
+  absl::StatusOr<uint32_t> CountOf(const JsonValue& value, const std::string& pointer,
+                                   absl::string_view keyword) const;
+  absl::StatusOr<std::vector<absl::string_view>> Types(const JsonValue& schema,
+                                                       const std::string& pointer) const;
   // The texts of all values in `view`.
   Expr Everything(View view);
   // The texts of `view` in which no number has an exponent and no key that the schema names is
@@ -116,8 +138,6 @@ class SchemaCompiler {
   bool Disjoint(const JsonValue& left, const JsonValue& right) const;
   // Whether both schemas allow only strings and have none in common.
   bool Apart(const JsonValue& a, const JsonValue& b) const;
-  // The schema that a reference refers to; for other schemas the schema itself.
-  const JsonValue& Resolved(const JsonValue& schema) const;
   Expr Complement(Expr e, View view);
   absl::StatusOr<Expr> Exactly(const JsonValue& value, View view);
   View Values() const { return {Part::kValues, encoding_}; }
@@ -130,6 +150,7 @@ class SchemaCompiler {
   ExpressionPool* pool_;
   const JsonValue& root_;
   const std::string place_;
+  Enforcement* const enforcement_;
   const Encoding encoding_;  // of strings within JSON
   const Expr space_, char_;
   std::map<View, Expr> everything_, plain_;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
@@ -21,6 +22,10 @@ constexpr size_t kMaxKeyPatterns = 6;
 constexpr absl::string_view kTypes[] = {"null",   "boolean", "integer", "number",
                                         "string", "array",   "object"};
 
+std::string NotAFormat() {
+  return absl::StrCat("an annotation: not one of the enforced formats (", SupportedFormats(), ")");
+}
+
 }  // namespace
 
 absl::StatusOr<uint32_t> SchemaCompiler::Count(const JsonValue& schema, const std::string& pointer,
@@ -28,7 +33,15 @@ absl::StatusOr<uint32_t> SchemaCompiler::Count(const JsonValue& schema, const st
                                                uint32_t otherwise) const {
   const JsonValue* value = schema.Find(keyword);
   if (value == nullptr) return otherwise;
-  const std::string* text = value->AsNumberText();
+  const absl::StatusOr<uint32_t> count = CountOf(*value, pointer, keyword);
+  if (count.ok()) return count;
+  DSV4_RETURN_IF_ERROR(Waived(pointer, keyword, count.status()));
+  return otherwise;
+}
+
+absl::StatusOr<uint32_t> SchemaCompiler::CountOf(const JsonValue& value, const std::string& pointer,
+                                                 absl::string_view keyword) const {
+  const std::string* text = value.AsNumberText();
   if (text == nullptr) return Bad(pointer, keyword, "an integer of 0 or more");
   const absl::StatusOr<Decimal> number = Decimal::FromJson(*text);
   if (number.ok() && (number->negative || !number->fraction.empty())) {
@@ -44,31 +57,42 @@ absl::StatusOr<uint32_t> SchemaCompiler::Count(const JsonValue& schema, const st
   return count;
 }
 
+absl::StatusOr<std::vector<absl::string_view>> SchemaCompiler::Types(
+    const JsonValue& schema, const std::string& pointer) const {
+  const std::vector<absl::string_view> all = {"null",   "boolean", "number",
+                                              "string", "array",   "object"};
+  const JsonValue* named = schema.Find("type");
+  if (named == nullptr) return all;
+  std::vector<absl::string_view> types;
+  const auto* list = named->AsArray();
+  for (const JsonValue& type :
+       list != nullptr ? absl::MakeConstSpan(*list) : absl::MakeConstSpan(named, 1)) {
+    const std::string* name = type.AsString();
+    const bool known = name != nullptr &&
+                       std::find(std::begin(kTypes), std::end(kTypes), *name) != std::end(kTypes);
+    if (!known) {
+      DSV4_RETURN_IF_ERROR(
+          Waived(pointer, "type", Bad(pointer, "type", "the names of JSON types")));
+      return all;
+    }
+    types.push_back(*name);
+  }
+  return types;
+}
+
 // Values of the types that the schema names, each with the keywords of its type.
 absl::StatusOr<Expr> SchemaCompiler::Own(const JsonValue& schema, const std::string& pointer,
                                          View view) {
-  std::vector<absl::string_view> types;
-  if (const JsonValue* named = schema.Find("type")) {
-    const JsonValue* begin = named;
-    size_t count = 1;
-    if (const auto* list = named->AsArray()) {
-      begin = list->data();
-      count = list->size();
-    }
-    for (const JsonValue& type : absl::MakeConstSpan(begin, count)) {
-      const std::string* name = type.AsString();
-      const bool known = name != nullptr &&
-                         std::find(std::begin(kTypes), std::end(kTypes), *name) != std::end(kTypes);
-      if (!known) return Bad(pointer, "type", "the names of JSON types");
-      types.push_back(*name);
-    }
-  } else {
-    types = {"null", "boolean", "number", "string", "array", "object"};
-  }
+  DSV4_ASSIGN_OR_RETURN(const std::vector<absl::string_view> types, Types(schema, pointer));
   const auto has = [&](absl::string_view type) {
     return std::find(types.begin(), types.end(), type) != types.end();
   };
   std::vector<Expr> parts;
+  const JsonValue* format = schema.Find("format");
+  if (format != nullptr && format->AsString() != nullptr && !has("string") &&
+      !PatternOfFormat(*format->AsString()) && !RangeOfFormat(*format->AsString())) {
+    Note(pointer, "format", NotAFormat());
+  }
   if (has("string") && view.part != Part::kNonStrings) {
     const Encoding encoding = view.part == Part::kStrings ? view.encoding : encoding_;
     DSV4_ASSIGN_OR_RETURN(const Expr content, StringContent(schema, pointer, encoding));
@@ -101,31 +125,58 @@ absl::StatusOr<Expr> SchemaCompiler::Number(const JsonValue& schema, const std::
   const auto read = [&](const char* keyword, std::optional<Decimal>* out) -> absl::Status {
     const JsonValue* value = schema.Find(keyword);
     if (value == nullptr) return absl::OkStatus();
-    if (value->AsNumberText() == nullptr) return Bad(pointer, keyword, "a number");
+    if (value->AsNumberText() == nullptr)
+      return Waived(pointer, keyword, Bad(pointer, keyword, "a number"));
     absl::StatusOr<Decimal> number = Decimal::FromJson(*value->AsNumberText());
-    if (!number.ok()) return Refused(pointer, keyword, number.status().message());
+    if (!number.ok())
+      return Waived(pointer, keyword, Refused(pointer, keyword, number.status().message()));
     *out = *std::move(number);
     return absl::OkStatus();
   };
-  const auto bound = [&](const char* keyword, bool exclusive,
-                         std::optional<NumberSpec::Bound>* out) -> absl::Status {
-    std::optional<Decimal> value;
+  using Bound = std::optional<NumberSpec::Bound>;
+  // In drafts up to 4 an exclusive bound is a boolean beside the bound.
+  const auto bounds = [&](const char* keyword, Bound* out, const char* exclusive_keyword,
+                          Bound* exclusive_out) -> absl::Status {
+    std::optional<Decimal> value, exclusive;
     DSV4_RETURN_IF_ERROR(read(keyword, &value));
-    if (value) *out = {*std::move(value), exclusive};
+    const JsonValue* flag = schema.Find(exclusive_keyword);
+    if (flag != nullptr && flag->AsBool()) {
+      if (value) *out = {*std::move(value), *flag->AsBool()};
+      return absl::OkStatus();
+    }
+    DSV4_RETURN_IF_ERROR(read(exclusive_keyword, &exclusive));
+    if (value) *out = {*std::move(value), false};
+    if (exclusive) *exclusive_out = {*std::move(exclusive), true};
     return absl::OkStatus();
   };
-  DSV4_RETURN_IF_ERROR(bound("minimum", false, &spec.minimum));
-  DSV4_RETURN_IF_ERROR(bound("exclusiveMinimum", true, &spec.exclusive_minimum));
-  DSV4_RETURN_IF_ERROR(bound("maximum", false, &spec.maximum));
-  DSV4_RETURN_IF_ERROR(bound("exclusiveMaximum", true, &spec.exclusive_maximum));
+  DSV4_RETURN_IF_ERROR(
+      bounds("minimum", &spec.minimum, "exclusiveMinimum", &spec.exclusive_minimum));
+  DSV4_RETURN_IF_ERROR(
+      bounds("maximum", &spec.maximum, "exclusiveMaximum", &spec.exclusive_maximum));
   DSV4_RETURN_IF_ERROR(read("multipleOf", &spec.multiple_of));
   if (spec.multiple_of && (spec.multiple_of->negative || spec.multiple_of->IsZero())) {
-    return Bad(pointer, "multipleOf", "a number above 0");
+    DSV4_RETURN_IF_ERROR(
+        Waived(pointer, "multipleOf", Bad(pointer, "multipleOf", "a number above 0")));
+    spec.multiple_of.reset();
   }
-  const absl::StatusOr<Expr> language = NumberLanguage(pool_, spec);
-  // Only a divisor can be too much.
-  if (!language.ok()) return Refused(pointer, "multipleOf", language.status().message());
-  return *language;
+  absl::StatusOr<Expr> language = NumberLanguage(pool_, spec);
+  if (!language.ok()) {
+    // Only a divisor can be too much.
+    DSV4_RETURN_IF_ERROR(
+        Waived(pointer, "multipleOf", Refused(pointer, "multipleOf", language.status().message())));
+    spec.multiple_of.reset();
+    language = NumberLanguage(pool_, spec);
+  }
+  const JsonValue* format = schema.Find("format");
+  const std::optional<FormatRange> range = format != nullptr && format->AsString() != nullptr
+                                               ? RangeOfFormat(*format->AsString())
+                                               : std::nullopt;
+  if (!range) return language;
+  NumberSpec of_format{.integer = true};
+  of_format.minimum = {*Decimal::FromJson(range->low), false};
+  of_format.maximum = {*Decimal::FromJson(range->high), false};
+  DSV4_ASSIGN_OR_RETURN(const Expr within, NumberLanguage(pool_, of_format));
+  return pool_->AllOf({*language, within});
 }
 
 absl::StatusOr<Expr> SchemaCompiler::StringContent(const JsonValue& schema,
@@ -134,22 +185,28 @@ absl::StatusOr<Expr> SchemaCompiler::StringContent(const JsonValue& schema,
   const auto add = [&](const char* keyword, absl::string_view pattern,
                        Anchoring anchoring) -> absl::Status {
     const absl::StatusOr<Expr> language = RegexLanguage(pool_, pattern, encoding, anchoring);
-    if (!language.ok()) return Located(pointer, keyword, language.status());
+    if (!language.ok())
+      return Waived(pointer, keyword, Located(pointer, keyword, language.status()));
     all.push_back(*language);
     return absl::OkStatus();
   };
-  if (const JsonValue* pattern = schema.Find("pattern")) {
-    if (pattern->AsString() == nullptr) return Bad(pointer, "pattern", "a string");
-    DSV4_RETURN_IF_ERROR(add("pattern", *pattern->AsString(), Anchoring::kSearch));
-  }
-  if (const JsonValue* format = schema.Find("format")) {
-    if (format->AsString() == nullptr) return Bad(pointer, "format", "a string");
-    const std::optional<absl::string_view> pattern = PatternOfFormat(*format->AsString());
-    if (!pattern) {
-      return Refused(pointer, "format",
-                     absl::StrCat("not one of the supported formats (", SupportedFormats(), ")"));
+  const auto text_of = [&](const char* keyword, const std::string** text) -> absl::Status {
+    const JsonValue* value = schema.Find(keyword);
+    *text = value != nullptr ? value->AsString() : nullptr;
+    if (value == nullptr || *text != nullptr) return absl::OkStatus();
+    return Waived(pointer, keyword, Bad(pointer, keyword, "a string"));
+  };
+  const std::string *pattern = nullptr, *format = nullptr;
+  DSV4_RETURN_IF_ERROR(text_of("pattern", &pattern));
+  DSV4_RETURN_IF_ERROR(text_of("format", &format));
+  if (pattern != nullptr) DSV4_RETURN_IF_ERROR(add("pattern", *pattern, Anchoring::kSearch));
+  if (format != nullptr) {
+    // An unknown format is an annotation, says the draft.
+    if (const auto known = PatternOfFormat(*format)) {
+      DSV4_RETURN_IF_ERROR(add("format", *known, Anchoring::kWhole));
+    } else {
+      Note(pointer, "format", NotAFormat());
     }
-    DSV4_RETURN_IF_ERROR(add("format", *pattern, Anchoring::kWhole));
   }
   DSV4_ASSIGN_OR_RETURN(const uint32_t min, Count(schema, pointer, "minLength", 0));
   DSV4_ASSIGN_OR_RETURN(const uint32_t max, Count(schema, pointer, "maxLength", kUnbounded));
@@ -159,68 +216,6 @@ absl::StatusOr<Expr> SchemaCompiler::StringContent(const JsonValue& schema,
     all.push_back(pool_->Repeat(one, min, max));
   }
   return pool_->AllOf(std::move(all));
-}
-
-absl::StatusOr<Expr> SchemaCompiler::Array(const JsonValue& schema, const std::string& pointer) {
-  DSV4_ASSIGN_OR_RETURN(const uint32_t min, Count(schema, pointer, "minItems", 0));
-  DSV4_ASSIGN_OR_RETURN(const uint32_t max, Count(schema, pointer, "maxItems", kUnbounded));
-  if (const JsonValue* unique = schema.Find("uniqueItems")) {
-    if (!unique->AsBool()) return Bad(pointer, "uniqueItems", "a boolean");
-    if (*unique->AsBool()) return Refused(pointer, "uniqueItems", "true is not supported");
-  }
-  std::vector<Expr> prefix;
-  if (const JsonValue* list = schema.Find("prefixItems")) {
-    DSV4_ASSIGN_OR_RETURN(prefix, List(*list, pointer, "prefixItems", Values()));
-  }
-  Expr item = Everything(Values());
-  if (const JsonValue* items = schema.Find("items")) {
-    if (items->AsArray() != nullptr) {
-      return Refused(pointer, "items", "an array of schemas is not supported; use prefixItems");
-    }
-    DSV4_ASSIGN_OR_RETURN(item, Value(*items, absl::StrCat(pointer, "/items"), Values()));
-  }
-  if (min > max) return kFail;
-  const Expr comma = pool_->Concat({space_, pool_->Literal(","), space_});
-  const Expr close = pool_->Concat(space_, pool_->Literal("]"));
-  // What may follow `count` items, from the last one of the prefix back to none.
-  const auto or_end = [&](uint32_t count, Expr more) {
-    return pool_->AnyOf({count >= min && count <= max ? close : kFail, more});
-  };
-  const uint32_t fixed = static_cast<uint32_t>(prefix.size());
-  Expr rest = kFail;
-  if (fixed <= max) {
-    const auto minus_fixed = [&](uint32_t n) { return n > fixed ? n - fixed : 0; };
-    const uint32_t fewest = minus_fixed(min);
-    const uint32_t most = max == kUnbounded ? kUnbounded : minus_fixed(max);
-    if (fixed > 0) {
-      rest = pool_->Concat(pool_->Repeat(pool_->Concat(comma, item), fewest, most), close);
-    } else if (most == 0) {
-      rest = close;
-    } else {
-      const Expr more = pool_->Repeat(pool_->Concat(comma, item), fewest > 0 ? fewest - 1 : 0,
-                                      most == kUnbounded ? kUnbounded : most - 1);
-      rest = or_end(0, pool_->Concat({space_, item, more, close}));
-    }
-  }
-  for (uint32_t i = fixed; i-- > 0;) {
-    if (i < max) {
-      rest = or_end(i, pool_->Concat({i == 0 ? space_ : comma, prefix[i], rest}));
-    } else {
-      rest = or_end(i, kFail);
-    }
-  }
-  Expr array = pool_->Concat(pool_->Literal("["), rest);
-  const JsonValue* contains = schema.Find("contains");
-  DSV4_ASSIGN_OR_RETURN(const uint32_t wanted, Count(schema, pointer, "minContains", 1));
-  if (contains == nullptr || wanted == 0) return array;
-  if (wanted > 1) return Refused(pointer, "minContains", "more than 1 is not supported");
-  DSV4_ASSIGN_OR_RETURN(const Expr one,
-                        Value(*contains, absl::StrCat(pointer, "/contains"), Values()));
-  const Expr any = Everything(Values());
-  const Expr with_one = pool_->Concat(
-      {pool_->Literal("["), space_, pool_->Repeat(pool_->Concat(any, comma), 0, kUnbounded), one,
-       pool_->Repeat(pool_->Concat(comma, any), 0, kUnbounded), close});
-  return pool_->AllOf({array, with_one});
 }
 
 // Objects that have the member.
@@ -299,17 +294,34 @@ absl::StatusOr<SchemaCompiler::KeyRules> SchemaCompiler::ReadKeyRules(
   }
   const JsonValue* patterns = schema.Find("patternProperties");
   if (patterns == nullptr) return rules;
-  if (patterns->AsObject() == nullptr) return Bad(pointer, "patternProperties", "an object");
-  if (patterns->AsObject()->size() > kMaxKeyPatterns) {
-    return Refused(pointer, "patternProperties",
-                   absl::StrCat("more than ", kMaxKeyPatterns, " patterns are not supported"));
+  absl::Status refused;
+  if (patterns->AsObject() == nullptr) {
+    refused = Bad(pointer, "patternProperties", "an object");
+  } else if (patterns->AsObject()->size() > kMaxKeyPatterns) {
+    refused = Refused(pointer, "patternProperties",
+                      absl::StrCat("more than ", kMaxKeyPatterns, " patterns are not supported"));
+  }
+  // Without its patterns, an object may have other members of any kind.
+  const auto waive = [&](const absl::Status& status) -> absl::Status {
+    DSV4_RETURN_IF_ERROR(Waived(pointer, "patternProperties", status));
+    rules.patterns.clear();
+    rules.additional = Everything(Values());
+    return absl::OkStatus();
+  };
+  if (!refused.ok()) {
+    DSV4_RETURN_IF_ERROR(waive(refused));
+    return rules;
   }
   for (const JsonMember& member : *patterns->AsObject()) {
     const absl::StatusOr<Expr> keys =
         RegexLanguage(pool_, member.key, encoding_, Anchoring::kSearch);
-    if (!keys.ok()) return Located(pointer, "patternProperties", keys.status());
-    absl::StatusOr<StringSet> matching = Matching(member.key, names);
-    if (!matching.ok()) return Located(pointer, "patternProperties", matching.status());
+    absl::StatusOr<StringSet> matching = StringSet();
+    if (keys.ok()) matching = Matching(member.key, names);
+    if (!keys.ok() || !matching.ok()) {
+      DSV4_RETURN_IF_ERROR(waive(
+          Located(pointer, "patternProperties", keys.ok() ? matching.status() : keys.status())));
+      return rules;
+    }
     DSV4_ASSIGN_OR_RETURN(
         const Expr value,
         Value(member.value, absl::StrCat(pointer, "/patternProperties/", Escaped(member.key)),
@@ -326,15 +338,22 @@ absl::StatusOr<Expr> SchemaCompiler::Object(const JsonValue& schema, const std::
   std::vector<std::string> names;
   StringSet required;
   if (const JsonValue* list = schema.Find("required")) {
-    if (list->AsArray() == nullptr) return Bad(pointer, "required", "an array of strings");
-    for (const JsonValue& name : *list->AsArray()) {
-      if (name.AsString() == nullptr) return Bad(pointer, "required", "an array of strings");
-      if (required.insert(*name.AsString()).second) names.push_back(*name.AsString());
+    const auto is_text = [](const JsonValue& name) { return name.AsString() != nullptr; };
+    if (list->AsArray() == nullptr || !absl::c_all_of(*list->AsArray(), is_text)) {
+      DSV4_RETURN_IF_ERROR(
+          Waived(pointer, "required", Bad(pointer, "required", "an array of strings")));
+    } else {
+      for (const JsonValue& name : *list->AsArray()) {
+        if (required.insert(*name.AsString()).second) names.push_back(*name.AsString());
+      }
     }
   }
   const JsonValue* properties = schema.Find("properties");
+  if (properties != nullptr && properties->AsObject() == nullptr) {
+    DSV4_RETURN_IF_ERROR(Waived(pointer, "properties", Bad(pointer, "properties", "an object")));
+    properties = nullptr;
+  }
   if (properties != nullptr) {
-    if (properties->AsObject() == nullptr) return Bad(pointer, "properties", "an object");
     for (const JsonMember& member : *properties->AsObject()) {
       if (!required.contains(member.key)) names.push_back(member.key);
     }
@@ -386,8 +405,11 @@ absl::StatusOr<Expr> SchemaCompiler::Object(const JsonValue& schema, const std::
   }
   // Keys of others may repeat, and then the object has fewer members than were counted.
   if (spec.min_members > 1 && !spec.others.empty()) {
-    return Refused(pointer, "minProperties",
-                   "more than 1 is supported only if additionalProperties is false");
+    DSV4_RETURN_IF_ERROR(
+        Waived(pointer, "minProperties",
+               Refused(pointer, "minProperties",
+                       "more than 1 is supported only if additionalProperties is false")));
+    spec.min_members = 1;
   }
   return pool_->Concat(pool_->Literal("{"), pool_->Object(std::move(spec)));
 }

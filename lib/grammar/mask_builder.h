@@ -29,6 +29,7 @@ class MaskBuilder {
   MaskBuilder(ExpressionPool* pool, const TokenTrie& trie, int32_t left_out = -1)
       : pool_(pool), trie_(&trie), left_out_(left_out) {}
 
+  bool Knows(Expr state) const { return masks_.find(state) != masks_.end(); }
   // Null if the pool is exhausted.
   std::shared_ptr<const MaskBits> MaskOf(Expr state);
 

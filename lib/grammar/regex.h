@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The regular subset of ECMA-262's regular expressions in Unicode mode, as JSON Schema uses them.
-// Groups capture nothing. Lazy quantifiers match the same texts as greedy ones.
+// The regular subset of ECMA-262's regular expressions in Unicode mode, as JSON Schema uses them,
+// and what Python writes otherwise: (?P<name>...), (?i), \A, \Z. Groups capture nothing. Lazy
+// quantifiers match the same texts as greedy ones.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -18,8 +19,10 @@ enum class Anchoring {
 };
 
 // The texts that match `pattern`. Errors: InvalidArgument for wrong syntax, naming the byte (from
-// 1); Unsupported for look-around, back references, \b, \B, \p, and an anchor that is not at an end
-// of the pattern.
+// 1); Unsupported for back references, for an anchor that is not at an end of the pattern, and for
+// assertions where the language is not known to be regular:
+// - look-ahead, \b and \B within a group that is repeated or does not end with the pattern
+// - look-behind that does not see the whole beginning of the pattern
 absl::StatusOr<Expr> RegexLanguage(ExpressionPool* pool, absl::string_view pattern,
                                    Encoding encoding, Anchoring anchoring);
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The grammars of RFC 3339 (dates and times; days per month and leap years included, leap
 // seconds not), its appendix A (durations), RFC 5321 (addresses without quotes or comments),
-// RFC 1123 (host names), RFC 2673 and 4291 (addresses), RFC 4122, RFC 3986 and RFC 6901.
+// RFC 1123 (host names), RFC 2673 and 4291 (addresses), RFC 4122, RFC 3986, RFC 6901, RFC 4648
+// (base64) and the draft of relative JSON pointers.
 #include "lib/grammar/string_format.h"
+
+#include <utility>
 
 namespace dsv4::grammar {
 namespace {
@@ -18,6 +21,16 @@ namespace {
 #define DSV4_H16 "[0-9A-Fa-f]{1,4}"
 #define DSV4_LS32 "(" DSV4_H16 ":" DSV4_H16 "|" DSV4_IPV4 ")"
 #define DSV4_PCHAR "([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
+
+#define DSV4_NO_COLON "([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})"
+#define DSV4_ROOTED                                                                        \
+  "//(([A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@)?"                                   \
+  "([A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*(:\\d*)?(/" DSV4_PCHAR "*)*|/(" DSV4_PCHAR \
+  "+(/" DSV4_PCHAR "*)*)?"
+#define DSV4_TAIL "(\\?(" DSV4_PCHAR "|[/?])*)?(#(" DSV4_PCHAR "|[/?])*)?"
+#define DSV4_URI \
+  "[A-Za-z][A-Za-z0-9+.-]*:(" DSV4_ROOTED "|" DSV4_PCHAR "+(/" DSV4_PCHAR "*)*|)" DSV4_TAIL
+#define DSV4_BASE64 "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 
 struct Format {
   absl::string_view name, pattern;
@@ -41,11 +54,13 @@ constexpr Format kFormats[] = {
              ":){0,4}" DSV4_H16 ")?::" DSV4_LS32 "|((" DSV4_H16 ":){0,5}" DSV4_H16 ")?::" DSV4_H16
              "|((" DSV4_H16 ":){0,6}" DSV4_H16 ")?::)"},
     {"uuid", "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"},
-    {"uri",
-     "[A-Za-z][A-Za-z0-9+.-]*:(//(([A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@)?"
-     "([A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*(:\\d*)?(/" DSV4_PCHAR "*)*"
-     "|/(" DSV4_PCHAR "+(/" DSV4_PCHAR "*)*)?|" DSV4_PCHAR "+(/" DSV4_PCHAR "*)*|)"
-     "(\\?(" DSV4_PCHAR "|[/?])*)?(#(" DSV4_PCHAR "|[/?])*)?"},
+    {"uri", DSV4_URI},
+    {"uri-reference",
+     DSV4_URI "|(" DSV4_ROOTED "|" DSV4_NO_COLON "+(/" DSV4_PCHAR "*)*|)" DSV4_TAIL},
+    {"byte", DSV4_BASE64},
+    {"base64", DSV4_BASE64},
+    {"base64url", "([A-Za-z0-9_-]{4})*([A-Za-z0-9_-]{2}(==)?|[A-Za-z0-9_-]{3}=?)?"},
+    {"relative-json-pointer", "(0|[1-9]\\d*)(#|(/([^~/]|~[01])*)*)"},
     {"json-pointer", "(/([^~/]|~[01])*)*"},
 };
 
@@ -58,8 +73,28 @@ std::optional<absl::string_view> PatternOfFormat(absl::string_view format) {
   return std::nullopt;
 }
 
+std::optional<FormatRange> RangeOfFormat(absl::string_view format) {
+  constexpr std::pair<absl::string_view, FormatRange> kRanges[] = {
+      {"int8", {"-128", "127"}},
+      {"int16", {"-32768", "32767"}},
+      {"int32", {"-2147483648", "2147483647"}},
+      {"int64", {"-9223372036854775808", "9223372036854775807"}},
+      {"uint", {"0", "18446744073709551615"}},
+      {"uint8", {"0", "255"}},
+      {"uint16", {"0", "65535"}},
+      {"uint32", {"0", "4294967295"}},
+      {"uint64", {"0", "18446744073709551615"}},
+  };
+  for (const auto& [name, range] : kRanges) {
+    if (name == format) return range;
+  }
+  return std::nullopt;
+}
+
 absl::string_view SupportedFormats() {
-  return "date, time, date-time, duration, email, hostname, ipv4, ipv6, uuid, uri, json-pointer";
+  return "date, time, date-time, duration, email, hostname, ipv4, ipv6, uuid, uri, uri-reference, "
+         "json-pointer, relative-json-pointer, byte, base64, base64url, int8 to int64, uint8 to "
+         "uint64";
 }
 
 }  // namespace dsv4::grammar

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
 #include "lib/base/hash_table.h"
@@ -30,11 +31,25 @@ constexpr absl::string_view kParameterSlash = "/" DSV4_DSML "parameter";
 constexpr absl::string_view kDsml = DSV4_DSML;
 #undef DSV4_DSML
 
-// The keywords that the schema of a tool's parameters may have.
-constexpr absl::string_view kParameterKeywords[] = {
-    "$comment",    "$defs",       "$id",        "$schema",  "additionalProperties",
-    "definitions", "description", "properties", "required", "title",
-    "type"};
+// Keywords that are not supported for all parameters of a tool. Others are annotations.
+constexpr absl::string_view kRefusedKeywords[] = {"$dynamicRef",
+                                                  "$ref",
+                                                  "$recursiveRef",
+                                                  "allOf",
+                                                  "anyOf",
+                                                  "const",
+                                                  "dependencies",
+                                                  "dependentRequired",
+                                                  "dependentSchemas",
+                                                  "enum",
+                                                  "if",
+                                                  "maxProperties",
+                                                  "minProperties",
+                                                  "not",
+                                                  "oneOf",
+                                                  "patternProperties",
+                                                  "propertyNames",
+                                                  "unevaluatedProperties"};
 
 // Names stand between quotes, without escapes.
 bool CanBeName(absl::string_view name) {
@@ -45,8 +60,9 @@ bool CanBeName(absl::string_view name) {
 
 class Compiler {
  public:
-  explicit Compiler(ExpressionPool* pool)
+  Compiler(ExpressionPool* pool, Enforcement* enforcement)
       : pool_(pool),
+        enforcement_(enforcement),
         raw_(Without(kParameterSlash)),
         name_chars_(pool->Repeat(
             CharOf(pool,
@@ -67,23 +83,36 @@ class Compiler {
     }
     if (const JsonValue* own = function.Find("strict"); own != nullptr && !own->IsNull()) {
       if (!own->AsBool()) return InvalidArgument("tools#", place, "/strict: expected a boolean");
-      strict = strict && *own->AsBool();
+      strict = *own->AsBool();
     }
-    const JsonValue* parameters = function.Find("parameters");
-    Expr arguments;
-    if (strict) {
-      const JsonValue none = JsonValue::FromObject({});
-      const bool has_none = parameters == nullptr || parameters->IsNull();
-      DSV4_ASSIGN_OR_RETURN(arguments, Arguments(has_none ? none : *parameters,
-                                                 absl::StrCat("tools#", place, "/parameters")));
-    } else {
-      DSV4_ASSIGN_OR_RETURN(arguments, AnyArguments());
-    }
+    DSV4_ASSIGN_OR_RETURN(const Expr arguments, ArgumentsOf(function, place, strict));
     return pool_->Concat({pool_->Literal(kInvoke), pool_->Literal(*name->AsString()),
                           pool_->Literal("\">\n"), arguments});
   }
 
  private:
+  using Effort = Enforcement::Effort;
+
+  // The arguments, as far as they can be held to the function's schema.
+  absl::StatusOr<Expr> ArgumentsOf(const JsonValue& function, const std::string& place,
+                                   bool strict) {
+    if (!strict && enforcement_->effort() == Effort::kTypes) return AnyArguments();
+    const JsonValue* parameters = function.Find("parameters");
+    const JsonValue none = JsonValue::FromObject({});
+    if (parameters == nullptr || parameters->IsNull()) parameters = &none;
+    const std::string schema_place = absl::StrCat(place, "/parameters");
+    Enforcement own(strict ? Effort::kStrict : enforcement_->effort());
+    absl::StatusOr<Expr> arguments =
+        Arguments(*parameters, absl::StrCat("tools#", schema_place), &own);
+    enforcement_->AddAll(own);
+    if (own.complements()) enforcement_->AddComplement();
+    const bool waived = !arguments.ok() && !strict && !pool_->exhausted();
+    if (!waived) return arguments;
+    enforcement_->Add(absl::StrCat("tools#", schema_place),
+                      std::string(arguments.status().message()));
+    return AnyArguments();
+  }
+
   // A parameter whose name is of `name`.
   absl::StatusOr<Expr> Parameter(Expr name, const JsonValue& schema, const std::string& pointer,
                                  SchemaCompiler* compiler) {
@@ -111,60 +140,95 @@ class Compiler {
     return pool_->Object(std::move(spec));
   }
 
-  absl::StatusOr<Expr> Arguments(const JsonValue& schema, const std::string& place) {
-    SchemaCompiler compiler(pool_, schema, place, true);
+  absl::StatusOr<Expr> Arguments(const JsonValue& given, const std::string& place,
+                                 Enforcement* enforcement) {
+    SchemaCompiler compiler(pool_, given, place, true, enforcement);
+    // Generators may leave nothing at the root but a reference.
+    const JsonValue& schema = compiler.Resolved(given);
     if (schema.AsObject() == nullptr) {
       return InvalidArgument(place, ": expected an object with a JSON Schema");
     }
+    // What is left out may demand parameters that are not named here.
+    bool others = false;
     for (const JsonMember& member : *schema.AsObject()) {
-      if (std::find(std::begin(kParameterKeywords), std::end(kParameterKeywords), member.key) ==
-          std::end(kParameterKeywords)) {
-        return compiler.Refused("", member.key, "not supported for all parameters of a tool");
+      if (std::find(std::begin(kRefusedKeywords), std::end(kRefusedKeywords), member.key) ==
+          std::end(kRefusedKeywords)) {
+        continue;
       }
+      DSV4_RETURN_IF_ERROR(compiler.Waived(
+          "", member.key,
+          compiler.Refused("", member.key, "not supported for all parameters of a tool")));
+      others = true;
     }
-    const JsonValue* type = schema.Find("type");
-    if (type != nullptr && (type->AsString() == nullptr || *type->AsString() != "object")) {
-      return compiler.Bad("", "type", "\"object\"");
+    if (const JsonValue* type = schema.Find("type"); type != nullptr && !MayBeObject(*type)) {
+      DSV4_RETURN_IF_ERROR(compiler.Waived("", "type", compiler.Bad("", "type", "\"object\"")));
     }
     StringSet required;
     if (const JsonValue* list = schema.Find("required")) {
-      if (list->AsArray() == nullptr) return compiler.Bad("", "required", "an array of strings");
-      for (const JsonValue& key : *list->AsArray()) {
-        if (key.AsString() == nullptr) return compiler.Bad("", "required", "an array of strings");
-        required.insert(*key.AsString());
+      const auto is_text = [](const JsonValue& key) { return key.AsString() != nullptr; };
+      if (list->AsArray() == nullptr || !absl::c_all_of(*list->AsArray(), is_text)) {
+        DSV4_RETURN_IF_ERROR(
+            compiler.Waived("", "required", compiler.Bad("", "required", "an array of strings")));
+      } else {
+        for (const JsonValue& key : *list->AsArray()) required.insert(*key.AsString());
       }
     }
     ObjectSpec spec = NoParameters();
     std::vector<Expr> names;
+    const auto add = [&](const std::string& key, const JsonValue& value,
+                         const std::string& pointer) -> absl::Status {
+      if (!CanBeName(key)) {
+        return compiler.Bad("", "properties", "names without quotes and line breaks");
+      }
+      names.push_back(pool_->Literal(key));
+      DSV4_ASSIGN_OR_RETURN(const Expr parameter,
+                            Parameter(names.back(), value, pointer, &compiler));
+      spec.named.push_back({parameter, required.erase(key) > 0});
+      return absl::OkStatus();
+    };
     const JsonValue* properties = schema.Find("properties");
-    if (properties != nullptr) {
-      if (properties->AsObject() == nullptr) return compiler.Bad("", "properties", "an object");
+    if (properties != nullptr && properties->AsObject() == nullptr) {
+      DSV4_RETURN_IF_ERROR(
+          compiler.Waived("", "properties", compiler.Bad("", "properties", "an object")));
+      others = true;
+    } else if (properties != nullptr) {
       for (const JsonMember& member : *properties->AsObject()) {
-        if (!CanBeName(member.key)) {
-          return compiler.Bad("", "properties", "names without quotes and line breaks");
-        }
-        names.push_back(pool_->Literal(member.key));
-        DSV4_ASSIGN_OR_RETURN(
-            const Expr parameter,
-            Parameter(names.back(), member.value,
-                      absl::StrCat("/properties/", SchemaCompiler::Escaped(member.key)),
-                      &compiler));
-        const bool is_required = required.erase(member.key) > 0;
-        spec.named.push_back({parameter, is_required});
+        DSV4_RETURN_IF_ERROR(
+            add(member.key, member.value,
+                absl::StrCat("/properties/", SchemaCompiler::Escaped(member.key))));
       }
     }
-    if (!required.empty()) return compiler.Bad("", "required", "names of properties");
-    if (const JsonValue* additional = schema.Find("additionalProperties")) {
+    const JsonValue anything = JsonValue::FromBool(true);
+    const JsonValue* additional = schema.Find("additionalProperties");
+    // Required parameters without a description, in the order of the schema.
+    if (const JsonValue* list = required.empty() ? nullptr : schema.Find("required")) {
+      for (const JsonValue& key : *list->AsArray()) {
+        if (!required.contains(*key.AsString())) continue;
+        const JsonValue& value = additional != nullptr ? *additional : anything;
+        DSV4_RETURN_IF_ERROR(add(*key.AsString(), value, "/additionalProperties"));
+      }
+    }
+    if (additional != nullptr || others) {
       const Expr other_names =
           pool_->AllOf({name_chars_, pool_->Not(pool_->AnyOf(std::move(names)))});
-      DSV4_ASSIGN_OR_RETURN(const Expr other, Parameter(other_names, *additional,
-                                                        "/additionalProperties", &compiler));
+      DSV4_ASSIGN_OR_RETURN(const Expr other,
+                            Parameter(other_names, others ? anything : *additional,
+                                      "/additionalProperties", &compiler));
       spec.others.push_back(other);
     }
     return pool_->Object(std::move(spec));
   }
 
+  static bool MayBeObject(const JsonValue& type) {
+    const auto is_object = [](const JsonValue& name) {
+      return name.AsString() != nullptr && *name.AsString() == "object";
+    };
+    return is_object(type) ||
+           (type.AsArray() != nullptr && absl::c_any_of(*type.AsArray(), is_object));
+  }
+
   ExpressionPool* pool_;
+  Enforcement* const enforcement_;
   const Expr raw_;  // text of a parameter that is a string
   const Expr name_chars_;
 };
@@ -172,13 +236,15 @@ class Compiler {
 }  // namespace
 
 absl::StatusOr<ToolLanguage> ToolCallLanguage(ExpressionPool* pool, const JsonValue& tools,
-                                              const ToolOptions& options) {
+                                              const ToolOptions& options,
+                                              std::optional<Expr> answer,
+                                              Enforcement* enforcement) {
   if (tools.AsArray() == nullptr) return InvalidArgument("tools#: expected an array");
-  Compiler compiler(pool);
+  Compiler compiler(pool, enforcement);
   // The parsers of completions take an invoke without its wrapper for a call, too.
   const Expr text = pool->AllOf({compiler.Without(kCallsMarker), compiler.Without(kInvokeMarker)});
   const Expr reasoning = pool->AllOf({text, compiler.Without(kThinkEnd)});
-  if (options.choice == ToolChoice::kNone) return ToolLanguage{text, reasoning};
+  if (options.choice == ToolChoice::kNone) return ToolLanguage{answer.value_or(text), reasoning};
   std::vector<Expr> invokes;
   for (size_t i = 0; i < tools.AsArray()->size(); ++i) {
     const JsonValue& tool = (*tools.AsArray())[i];
@@ -198,8 +264,11 @@ absl::StatusOr<ToolLanguage> ToolCallLanguage(ExpressionPool* pool, const JsonVa
   const Expr calls = pool->Concat({pool->Literal(kCallsStart),
                                    pool->Repeat(pool->AnyOf(std::move(invokes)), 1, kUnbounded),
                                    pool->Literal(kCallsEnd)});
-  const bool required = options.choice == ToolChoice::kRequired;
-  return ToolLanguage{required ? calls : pool->Concat(text, pool->Optional(calls)), reasoning};
+  if (options.choice == ToolChoice::kRequired) return ToolLanguage{calls, reasoning};
+  // Beside an answer of a schema, no text stands before calls: it could not become that answer.
+  return ToolLanguage{
+      answer ? pool->AnyOf({*answer, calls}) : pool->Concat(text, pool->Optional(calls)),
+      reasoning};
 }
 
 }  // namespace dsv4::grammar

@@ -3,10 +3,12 @@
 // parameters that match their schemas, and the string attribute by the type of the value.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/grammar/enforcement.h"
 #include "lib/grammar/expression_pool.h"
 #include "lib/io/json.h"
 
@@ -21,7 +23,7 @@ enum class ToolChoice {
 struct ToolOptions {
   ToolChoice choice = ToolChoice::kAuto;
   std::string name{};  // the only tool that may be called; empty: any
-  bool strict = true;  // false: parameters need not match the schemas
+  bool strict = true;  // false: what schemas cannot enforce is left out
 };
 
 struct ToolLanguage {
@@ -29,10 +31,12 @@ struct ToolLanguage {
   Expr reasoning;  // without texts that a parser takes for its end
 };
 
-// `tools`: an array of functions, or of objects with the key "function". A function is strict
-// unless it has "strict": false. Errors: InvalidArgument and Unsupported, naming the place, as in
-// "tools#/0/function/parameters/...".
+// `tools`: an array of functions, or of objects with the key "function". A function's "strict"
+// overrides that of the options. `answer`: the turns without calls; without it, any text.
+// `enforcement`: receives what is left out. Errors: InvalidArgument and Unsupported, naming the
+// place, as in "tools#/0/function/parameters/...".
 absl::StatusOr<ToolLanguage> ToolCallLanguage(ExpressionPool* pool, const JsonValue& tools,
-                                              const ToolOptions& options);
+                                              const ToolOptions& options,
+                                              std::optional<Expr> answer, Enforcement* enforcement);
 
 }  // namespace dsv4::grammar

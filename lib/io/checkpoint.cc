@@ -74,6 +74,7 @@ absl::Status Checkpoint::AddShard(const std::string& path) {
   DSV4_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
   DSV4_ASSIGN_OR_RETURN(std::vector<TensorEntry> entries, ParseSafetensors(file.bytes(), path));
   const auto index = static_cast<int32_t>(files_.size());
+  header_bytes_.push_back(static_cast<int64_t>(SafetensorsHeader(file.bytes()).size()));
   files_.push_back(std::move(file));
   for (TensorEntry& entry : entries) {
     entry.file = index;
@@ -143,6 +144,26 @@ std::unique_ptr<Checkpoint> Checkpoint::FromMemory(std::vector<TensorEntry> tens
   return checkpoint;
 }
 
+absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::FromGguf(
+    const std::string& path, std::vector<TensorEntry> tensors, std::vector<MappedFile> files,
+    std::vector<int64_t> header_bytes, std::vector<std::vector<uint8_t>> memory) {
+  std::unique_ptr<Checkpoint> checkpoint(new Checkpoint);
+  checkpoint->folder_ = path;
+  checkpoint->is_gguf_ = true;
+  checkpoint->files_ = std::move(files);
+  checkpoint->header_bytes_ = std::move(header_bytes);
+  checkpoint->memory_ = std::move(memory);
+  for (TensorEntry& entry : tensors) {
+    checkpoint->total_bytes_ += entry.bytes;
+    const auto [known, is_new] = checkpoint->tensors_.try_emplace(entry.name, entry);
+    if (!is_new) {
+      return Corrupt(checkpoint->FileOf(entry), ": tensor ", Quoted(entry.shown_name()),
+                     " is also in ", checkpoint->FileOf(known->second));
+    }
+  }
+  return checkpoint;
+}
+
 const TensorEntry* Checkpoint::Find(absl::string_view name) const {
   const auto found = tensors_.find(name);
   return found == tensors_.end() ? nullptr : &found->second;
@@ -177,9 +198,9 @@ ContentHash Checkpoint::Fingerprint() const {
     return std::tie(a->file, a->data, a->name) < std::tie(b->file, b->data, b->name);
   });
   ContentHasher hasher;
-  for (const MappedFile& file : files_) {
-    hasher.Add(SafetensorsHeader(file.bytes()));
-    file.AdviseRandomAccess(true);
+  for (size_t i = 0; i < header_bytes_.size(); ++i) {
+    hasher.Add(files_[i].bytes().subspan(0, static_cast<size_t>(header_bytes_[i])));
+    files_[i].AdviseRandomAccess(true);
   }
   for (const TensorEntry* entry : in_order) {
     const absl::Span<const uint8_t> data(entry->data, static_cast<size_t>(entry->bytes));

@@ -36,6 +36,13 @@ class Checkpoint {
                                                 std::vector<std::vector<uint8_t>> memory,
                                                 std::vector<MappedFile> files = {});
 
+  // The tensors of GGUF files, under the names that safetensors files have. `tensors` lie in
+  // `files`, whose headers have `header_bytes`, or in `memory`. Corrupt for a name twice.
+  static absl::StatusOr<std::unique_ptr<Checkpoint>> FromGguf(
+      const std::string& path, std::vector<TensorEntry> tensors, std::vector<MappedFile> files,
+      std::vector<int64_t> header_bytes, std::vector<std::vector<uint8_t>> memory);
+  bool is_gguf() const { return is_gguf_; }
+
   // The tensor with this name, or null. Names are without the prefix `model.` that files may have.
   const TensorEntry* Find(absl::string_view name) const;
 
@@ -59,14 +66,16 @@ class Checkpoint {
   ContentHash FullHash() const;
 
   const StringMap<TensorEntry>& tensors() const { return tensors_; }
-  const std::string& folder() const { return folder_; }
-  int64_t total_bytes() const { return total_bytes_; }  // of all tensors
+  const std::string& folder() const { return folder_; }  // of GGUF files: the first's path
+  int64_t total_bytes() const { return total_bytes_; }   // of all tensors
 
  private:
   Checkpoint() = default;
   absl::Status AddShard(const std::string& path);
   std::string folder_;
+  bool is_gguf_ = false;
   std::vector<MappedFile> files_;
+  std::vector<int64_t> header_bytes_;  // of each file
   std::vector<std::vector<uint8_t>> memory_;
   StringMap<TensorEntry> tensors_;
   int64_t total_bytes_ = 0;

@@ -344,6 +344,7 @@ absl::StatusOr<JsonValue> ParseJson(absl::string_view text, absl::string_view so
   if (static_cast<int64_t>(text.size()) > max_bytes) {
     return Corrupt(source, ": ", text.size(), " bytes of JSON, at most ", max_bytes, " allowed");
   }
+  absl::ConsumePrefix(&text, kUtf8ByteOrderMark);
   if (IsGitLfsPointer(text)) return Corrupt(source, ": is ", kGitLfsPointer);
   return JsonReader(text, source, max_depth).Read();
 }

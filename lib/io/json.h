@@ -80,14 +80,17 @@ struct JsonMember {
 // then undefined.
 bool TakeJsonNumber(absl::string_view* text);
 
+// Editors on Windows write it in front of a text. JSON readers pass over one.
+inline constexpr absl::string_view kUtf8ByteOrderMark = "\xEF\xBB\xBF";
+
 // Deepest nesting of arrays and objects, at about 1.5 KiB of the stack each.
 inline constexpr int kMaxJsonDepth = 200;
 
-// Parses one whole document. A key that an object repeats keeps its first place and its last value,
-// as in Python's json. Corrupt, as "SOURCE: line L, column C: REASON" (counted from 1, columns in
-// bytes; the place where reading stopped, left out when none is known), for anything that is not
-// JSON in UTF-8, for unpaired surrogate escapes, for nesting beyond `max_depth`, and for text
-// longer than `max_bytes`.
+// Parses one whole document, with or without a byte order mark. A key that an object repeats keeps
+// its first place and its last value, as in Python's json. Corrupt, as "SOURCE: line L, column C:
+// REASON" (counted from 1, columns in bytes; the place where reading stopped, left out when none is
+// known), for anything that is not JSON in UTF-8, for unpaired surrogate escapes, for nesting
+// beyond `max_depth`, and for text longer than `max_bytes`.
 absl::StatusOr<JsonValue> ParseJson(absl::string_view text, absl::string_view source,
                                     int64_t max_bytes, int max_depth = kMaxJsonDepth);
 

@@ -30,6 +30,7 @@ struct OpenFile {
 };
 
 absl::StatusOr<OpenFile> OpenRegularFile(const std::string& path) {
+  if (path.empty()) return InvalidArgument("the path of a file is empty");
   if (path.find('\0') != std::string::npos) {
     return InvalidArgument("a file path has a NUL byte after \"", path.c_str(), "\"");
   }

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "lib/tensor/block_format.h"
 #include "lib/tensor/dtype.h"
 
 namespace dsv4 {
@@ -21,9 +22,14 @@ struct TensorEntry {
   std::vector<int64_t> shape;
   const uint8_t* data = nullptr;  // in the mapped file; may be unaligned for dtype
   int64_t bytes = 0;
-  int32_t file = 0;  // index of the shard, set by Checkpoint
+  int32_t file = 0;                     // index of the shard, set by Checkpoint
+  BlockType blocks = BlockType::kNone;  // of DType::kBlocks
+  std::string stored_name{};            // in a GGUF file, where it differs from `name`
 
+  // As messages should say it.
+  const std::string& shown_name() const { return stored_name.empty() ? name : stored_name; }
   absl::string_view dtype_name() const {
+    if (dtype == DType::kBlocks) return InfoOf(blocks).name;
     return dtype == DType::kOther ? absl::string_view(other_dtype) : DTypeName(dtype);
   }
 };

@@ -19,17 +19,22 @@ std::optional<int64_t> NumberIn(const std::string& path) {
   return number;
 }
 
-}  // namespace
-
-std::optional<int64_t> AvailableMemory(const std::string& root) {
-  std::optional<int64_t> available;
+// The bytes of a line of /proc/meminfo, such as "MemAvailable:".
+std::optional<int64_t> MeminfoBytes(const std::string& root, const std::string& wanted) {
   std::ifstream file(root + "/proc/meminfo");
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
     std::string name;
     int64_t kilobytes = 0;
-    if (words >> name >> kilobytes && name == "MemAvailable:") available = kilobytes * 1024;
+    if (words >> name >> kilobytes && name == wanted) return kilobytes * 1024;
   }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<int64_t> AvailableMemory(const std::string& root) {
+  const std::optional<int64_t> available = MeminfoBytes(root, "MemAvailable:");
   // The group that a container has as its root; what its page cache holds can be had, too, and is
   // counted in memory.current.
   const std::string group = root + "/sys/fs/cgroup/";
@@ -45,6 +50,13 @@ std::optional<int64_t> AvailableMemory(const std::string& root) {
   }
   const int64_t left = std::max<int64_t>(*limit - *used + cached, 0);
   return available ? std::min(*available, left) : left;
+}
+
+std::optional<int64_t> TotalMemory(const std::string& root) {
+  const std::optional<int64_t> total = MeminfoBytes(root, "MemTotal:");
+  const std::optional<int64_t> limit = NumberIn(root + "/sys/fs/cgroup/memory.max");
+  if (!limit) return total;
+  return total ? std::min(*total, *limit) : *limit;
 }
 
 }  // namespace dsv4

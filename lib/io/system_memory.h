@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine's free memory.
+// The machine's memory.
 #pragma once
 
 #include <cstdint>
@@ -12,5 +12,9 @@ namespace dsv4 {
 // a control group limits it. nullopt if the system does not report it. `root`: the root of the file
 // system; tests give another one.
 std::optional<int64_t> AvailableMemory(const std::string& root = "");
+
+// Bytes of the system's memory, or the limit of a control group if that is less. nullopt and `root`
+// as above.
+std::optional<int64_t> TotalMemory(const std::string& root = "");
 
 }  // namespace dsv4

@@ -164,8 +164,11 @@ class KvCache {
   // `to`: held.bytes. DeviceLost.
   absl::Status ReadHeld(const HeldBlocks& held, absl::Span<std::byte> to) const;
   void FreeMemory();
-  // Errors: those of Device::Allocate; what was allocated is freed. REQUIRES: FreeMemory.
-  absl::Status AllocateMemory();
+  // Allocates it on devices like those of Create, which may be others. Errors: those of
+  // Device::Allocate; what was allocated is freed. REQUIRES: FreeMemory.
+  absl::Status AllocateMemory(absl::Span<Device* const> devices);
+  // Empties all sequences and the prefix cache: the rows are lost. REQUIRES: no sequence is used.
+  void ForgetRows();
   // Writes the bytes of ReadHeld on all ranks. Errors: DeviceLost.
   absl::Status WriteHeld(const HeldBlocks& held, absl::Span<const std::byte> from);
   // Sets the receiver of every write to the cache; may be null.

@@ -6,6 +6,7 @@
 
 #include "lib/base/status_macros.h"
 #include "lib/kv/kv_cache.h"
+#include "lib/kv/kv_sequence.h"
 
 namespace dsv4 {
 namespace {
@@ -90,14 +91,26 @@ void KvCache::FreeMemory() {
   }
 }
 
-absl::Status KvCache::AllocateMemory() {
-  for (Memory& memory : memories_) {
+absl::Status KvCache::AllocateMemory(absl::Span<Device* const> devices) {
+  for (size_t rank = 0; rank < memories_.size(); ++rank) {
+    Memory& memory = memories_[rank];
+    memory.device = devices[rank];
     absl::Status status = Allocate(plan_, &memory);
     if (status.ok()) continue;
     FreeMemory();
     return status;
   }
   return absl::OkStatus();
+}
+
+void KvCache::ForgetRows() {
+  MutexLock lock(&mutex_);
+  for (KvSequence* const sequence : sequences_) {
+    sequence->cache_->mutex()->AssertHeld();  // it is this cache's
+    sequence->Reset();
+  }
+  while (prefixes_.EvictLeaf()) {
+  }
 }
 
 absl::Status KvCache::WriteHeld(const HeldBlocks& held, absl::Span<const std::byte> from) {

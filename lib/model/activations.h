@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/op/step_rows.h"
+#include "lib/config/config.h"
+#include "lib/config/shard.h"
 #include "lib/device/device.h"
-#include "lib/model/config.h"
-#include "lib/model/shard.h"
 #include "lib/tensor/dtype.h"
 
 namespace dsv4 {

@@ -136,17 +136,22 @@ absl::Status RunQueries(const ForwardContext& c, const BlockWeights& w, const La
   const int32_t rows = c.step.rows;
   const bool csa = w.compress_ratio == kCsaRatio;
 
-  LinearFp8Params down{
-      .rows = rows, .k = config.hidden_size, .x = c.act.quantized, .part_count = 2};
+  // Weights in block formats read what is not quantised.
+  LinearFp8Params down{.rows = rows,
+                       .k = config.hidden_size,
+                       .x = attn.wq_a.in_blocks() ? c.act.normed : c.act.quantized,
+                       .part_count = 2};
   down.parts[0] = {.w = attn.wq_a, .y = c.act.qr};
   down.parts[1] = {.w = attn.wkv, .y = c.act.kv};
   DSV4_RETURN_IF_ERROR(c.Run(down));
+  const bool blocks = attn.wq_b.in_blocks();
   DSV4_RETURN_IF_ERROR(c.Run(RmsNormParams{.rows = rows,
                                            .dim = config.q_lora_rank,
                                            .x = c.act.qr,
                                            .weight = attn.q_norm,
                                            .eps = eps,
-                                           .quantized = c.act.qr_quantized}));
+                                           .normed = blocks ? c.act.qr_quantized : nullptr,
+                                           .quantized = blocks ? nullptr : c.act.qr_quantized}));
   LinearFp8Params up{
       .rows = rows, .k = config.q_lora_rank, .x = c.act.qr_quantized, .part_count = 1};
   up.parts[0] = {.w = attn.wq_b, .y = c.act.q};
@@ -198,9 +203,13 @@ absl::Status RunAttention(const ForwardContext& c, int64_t layer, const BlockWei
                          .group_width = config.num_attention_heads / config.o_groups * kHeadDim,
                          .wo_a = attn.wo_a,
                          .o = c.act.q,
-                         .y = c.act.groups_part}));
+                         .y = c.act.groups_part,
+                         .quantise = !attn.wo_b.in_blocks()}));
   DSV4_RETURN_IF_ERROR(
-      c.GatherQuantized(rows, groups, config.o_lora_rank, c.act.groups_part, c.act.groups));
+      attn.wo_b.in_blocks()
+          ? c.Gather(rows, groups, config.o_lora_rank * element_bytes, c.act.groups_part,
+                     c.act.groups)
+          : c.GatherQuantized(rows, groups, config.o_lora_rank, c.act.groups_part, c.act.groups));
   LinearFp8Params out{
       .rows = rows, .k = config.o_groups * config.o_lora_rank, .x = c.act.groups, .part_count = 1};
   out.parts[0] = {.w = attn.wo_b, .y = c.act.y_part};

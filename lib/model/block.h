@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One transformer block: hyper-connections around attention and around the FFN (model.md 4.1), in
-// the paper's order, one line per operator.
+// One transformer block: hyper-connections around attention and around the FFN (model.md 4.1), and
+// the head (model.md 4.6), in the paper's order, one line per operator.
 #pragma once
 
 #include "lib/kv/kv_cache.h"
 #include "lib/model/forward_context.h"
-#include "lib/model/weight_views.h"
+#include "lib/packing/weight_views.h"
 
 namespace dsv4 {
 
@@ -20,7 +20,7 @@ absl::Status RunAttention(const ForwardContext& context, int64_t layer, const Bl
 // act.normed, act.quantized -> act.y (moe.cc).
 absl::Status RunMoe(const ForwardContext& context, int64_t layer, const MoeWeights& weights);
 
-// act.streams of `rows` rows, those of `row_of` (null: the first) -> act.logits (head.cc).
+// act.streams of `rows` rows, those of `row_of` (null: the first) -> act.logits.
 // - `part`: receives the rank's logits if ranks divide the vocabulary.
 // - `mixed`: [rows, D] act, receives the input of the norm; may be null.
 absl::Status RunHead(const ForwardContext& context, const HyperConnectionWeights& hc_head,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The draft blocks of a checkpoint, a part of its model: their work in passes of the main layers
 // and in passes of their own. The runtime chooses the rows of a pass and uses its logits
-// (lib/runtime/drafter.h).
+// (lib/step/drafter.h).
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 #include "lib/base/error.h"
 #include "lib/kv/kv_cache.h"
 #include "lib/model/forward_context.h"
-#include "lib/model/weight_views.h"
+#include "lib/packing/weight_views.h"
 
 namespace dsv4 {
 

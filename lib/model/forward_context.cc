@@ -34,7 +34,7 @@ absl::Status ForwardContext::Gather(int64_t rows, const Slices& slices, int64_t 
 
 absl::Status ForwardContext::GatherQuantized(int64_t rows, const Slices& slices, int64_t width,
                                              const void* part, void* whole) const {
-  if (dispatch->quantized_rows() == QuantizedRows::kRoundTrip) {
+  if (dispatch->rows().quantized() == QuantizedRows::kRoundTrip) {
     return Gather(rows, slices, width * DTypeBytes(act_dtype()), part, whole);
   }
   ColumnShares shares{.row_align = 16};

@@ -13,15 +13,12 @@
 #include "absl/strings/string_view.h"
 #include "kernels/op/step_rows.h"
 #include "kernels/registry/dispatch.h"
+#include "lib/config/config.h"
+#include "lib/config/shard.h"
 #include "lib/device/device.h"
 #include "lib/dist/communicator.h"
+#include "lib/experts/expert_store.h"
 #include "lib/model/activations.h"
-#include "lib/model/config.h"
-#include "lib/model/cpu_share.h"
-#include "lib/model/expert_fetcher.h"
-#include "lib/model/expert_pages.h"
-#include "lib/model/expert_streamer.h"
-#include "lib/model/shard.h"
 
 namespace dsv4 {
 
@@ -41,15 +38,11 @@ struct ForwardContext {
   LaunchContext side;  // of the device's second stream; its stream is null if there is none
   Activations act;
   StepRows step;
-  int32_t block_rows = 0;            // SparseAttentionParams::block_rows
-  const int32_t* tokens = nullptr;   // [T]
-  const int32_t* chosen = nullptr;   // TokenCandidatesParams::chosen, for negative tokens of drafts
-  CpuShare* share = nullptr;         // null: the device computes all experts
-  ExpertFetcher* fetcher = nullptr;  // null: no expert lies on disk
-  ExpertStreamer* streamer = nullptr;  // null: no expert is streamed
-  int32_t stream_rows = 0;             // experts are streamed in passes of at least so many rows
-  ExpertPages* pages = nullptr;        // null: experts are not mapped, or all stay in memory
-  bool recording = false;              // launches are recorded in a graph and do not run
+  int32_t block_rows = 0;           // SparseAttentionParams::block_rows
+  const int32_t* tokens = nullptr;  // [T]
+  const int32_t* chosen = nullptr;  // TokenCandidatesParams::chosen, for negative tokens of drafts
+  ExpertStore* experts = nullptr;   // the rank's
+  bool loading = false;             // launches only load their kernels
   const Tap* tap = nullptr;
   Device* device = nullptr;
   std::vector<std::byte>* tap_memory = nullptr;  // copies of device memory for the tap
@@ -91,7 +84,7 @@ struct ForwardContext {
     }
     (*tap)(layer, what, data, dtype, step.rows, width);
   }
-  DType act_dtype() const { return dispatch->activation_dtype(); }
+  DType act_dtype() const { return dispatch->rows().activations; }
 };
 
 }  // namespace dsv4

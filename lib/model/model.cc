@@ -16,98 +16,44 @@ static_assert(kFirstPaceMark + kPaceMarks <= Device::kMarks);
 
 }  // namespace
 
-Model::Model(const Parts& parts, const StepLimits& limits) : parts_(parts), limits_(limits) {
-  const ModelConfig& config = *parts.config;
-  const RopeScaling& scaling = config.rope_scaling;
-  FillRopeFrequencies(config.rope_theta, 0, 0, 0, 0, frequencies_.window);
-  FillRopeFrequencies(config.compress_rope_theta, scaling.factor,
-                      scaling.original_max_position_embeddings, scaling.beta_fast,
-                      scaling.beta_slow, frequencies_.compressed);
-  context_.config = parts.config;
-  context_.shards = parts.shards;
-  context_.rank = parts.rank;
-  context_.communicator = parts.communicator;
-  context_.dispatch = parts.dispatch;
-  context_.launch = {.stream = &parts.device->stream(),
-                     .numerics = parts.dispatch->numerics(),
-                     .omitted_points = parts.omitted_points};
-  context_.side = context_.launch;
-  context_.side.stream = parts.device->side_stream();
-  context_.device = parts.device;
-  context_.share = parts.share;
-  context_.fetcher = parts.fetcher;
-  context_.streamer = parts.streamer;
-  context_.stream_rows = StreamRows();
-  context_.pages = parts.rank == 0 ? parts.pages : nullptr;  // ranks choose alike
+Model::Model(const Parts& parts, const StepLimits& limits)
+    : pass_(parts, limits),
+      parts_(pass_.parts),
+      context_(pass_.context),
+      drafts_(parts.drafts ? std::make_unique<DraftPasses>(&pass_) : nullptr),
+      recorded_(&pass_, drafts_.get(),
+                {.layers =
+                     [this](PassKind kind) {
+                       return kind == PassKind::kMain ? RunLayers(nullptr) : drafts_->Run();
+                     },
+                 .head =
+                     [this](PassKind kind, int32_t rows) {
+                       return RunHeadOf(kind, rows, true, context_.act.logits_part[0]);
+                     }}) {
   context_.tap_memory = &tap_memory_;
-  if (parts.drafts) {
-    drafter_ = DraftBlocks::Of(
-        {.config = parts.config,
-         .weights = parts.weights,
-         .layers = parts.layers.subspan(static_cast<size_t>(config.num_hidden_layers)),
-         .shards = parts.shards,
-         .rank = parts.rank});
-  }
-  if (chains()) {
-    chain_inputs_.resize(ChainPasses());
-    chain_fetched_.resize(ChainPasses() - 1);
-  }
 }
 
-Model::~Model() = default;
-
 absl::StatusOr<int64_t> Model::PlaceMemory(std::byte* memory) {
-  Device* const device = parts_.device;
-  const int64_t vocab = parts_.config->vocab_size;
-  const StepLimits recorded = RecordedLimits();
-  int64_t bytes =
-      PlanActivations(*parts_.config, limits_, *parts_.shards, parts_.rank,
-                      parts_.fetches || parts_.streams_experts || parts_.shares_experts,
-                      context_.act_dtype(), parts_.dispatch->workspace_bytes(),
-                      parts_.dispatch->workspace_bytes(StreamRole::kSide), memory, &context_.act);
-  if (drafter_ != nullptr) {
-    bytes += drafter_->Place(limits_, context_.act_dtype(),
-                             memory == nullptr ? nullptr : memory + bytes);
+  const auto at = [memory](int64_t bytes) { return memory == nullptr ? nullptr : memory + bytes; };
+  int64_t bytes = PlanActivations(
+      *parts_.config, pass_.limits, *parts_.shards, parts_.rank, parts_.experts->takes_waves(),
+      context_.act_dtype(), parts_.dispatch->workspace_bytes(),
+      parts_.dispatch->workspace_bytes(StreamRole::kSide), memory, &context_.act);
+  if (drafts_ != nullptr) {
+    bytes += drafts_->blocks().Place(pass_.limits, context_.act_dtype(), at(bytes));
   }
-  if (memory != nullptr) {
-    DSV4_RETURN_IF_ERROR(
-        masks_.Place(device, limits_.logit_rows, vocab, memory + bytes, parts_.with_text));
-  }
-  bytes += TokenMasks::DeviceBytes(*device, limits_.logit_rows, vocab);
-  if (memory != nullptr) {
-    DSV4_RETURN_IF_ERROR(upload_.Place(device, limits_, &masks_, memory + bytes));
-  }
-  bytes += StepUpload::DeviceBytes(*device, limits_);
+  DSV4_ASSIGN_OR_RETURN(const int64_t inputs, pass_.PlaceInputs(at(bytes)));
+  bytes += inputs;
   if (chains()) {
-    if (memory != nullptr) {
-      chosen_ = reinterpret_cast<int32_t*>(memory + bytes);
-      context_.chosen = chosen_;
-    }
-    bytes += RoundUp<int64_t>(limits_.logit_rows * int64_t{sizeof(int32_t)}, 64);
+    context_.chosen = pass_.chosen = reinterpret_cast<int32_t*>(at(bytes));
+    bytes += RoundUp<int64_t>(pass_.limits.logit_rows * int64_t{sizeof(int32_t)}, 64);
   }
-  if (parts_.fetches && parts_.shards->ranks > 1) {
-    if (memory != nullptr) read_failures_ = StatusExchange(device, memory + bytes);
+  if (parts_.experts->reads_disk() && parts_.shards->ranks > 1) {
+    if (memory != nullptr) read_failures_ = StatusExchange(parts_.device, at(bytes));
     bytes += StatusExchange::DeviceBytes(parts_.shards->ranks);
   }
-  if (!Records()) return bytes;
-  StepLimits later = recorded;  // passes of a chain
-  later.rows = recorded.sequences;
-  later.drafts = 0;
-  for (FetchedInputs& fetched : chain_fetched_) {
-    if (memory != nullptr) {
-      DSV4_RETURN_IF_ERROR(fetched.upload.PlaceFetched(device, later, &masks_, memory + bytes));
-    }
-    bytes += StepUpload::DeviceBytes(*device, later);
-  }
-  for (const Pass pass : {Pass::kMain, Pass::kDraft}) {
-    if (pass == Pass::kDraft && drafter_ == nullptr) continue;
-    if (memory != nullptr) {
-      DSV4_RETURN_IF_ERROR(
-          FetchedOf(pass).upload.PlaceFetched(device, recorded, &masks_, memory + bytes));
-    }
-    bytes += StepUpload::DeviceBytes(*device, recorded);
-  }
-  return bytes;
+  DSV4_ASSIGN_OR_RETURN(const int64_t recorded, recorded_.PlaceInputs(at(bytes)));
+  return bytes + recorded;
 }
 
 absl::StatusOr<int64_t> Model::PlanBytes(const Parts& parts, const StepLimits& limits) {
@@ -126,35 +72,37 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Parts& parts, const S
   context.launch.workspace = context.act.workspace;
   context.side.workspace = context.act.side_workspace;
   context.step.rope = context.act.rope;
-  const auto rows = static_cast<size_t>(limits.rows);
-  DSV4_RETURN_IF_ERROR(model->logits_.Place(parts.device, limits.logit_rows,
-                                            parts.config->vocab_size, context.act.logits));
-  model->draft_positions_.resize(rows);
-  model->copy_from_.resize(rows);
-  model->copy_to_.resize(rows);
-  if (parts.share != nullptr) DSV4_RETURN_IF_ERROR(parts.share->Reserve(limits.rows));
-  DSV4_RETURN_IF_ERROR(model->RecordSteps());
+  DSV4_RETURN_IF_ERROR(model->pass_.logits.Place(parts.device, limits.logit_rows,
+                                                 parts.config->vocab_size, context.act.logits));
+  model->copy_from_.resize(static_cast<size_t>(limits.rows));
+  model->copy_to_.resize(model->copy_from_.size());
+  RecordedPasses& recorded = model->recorded_;
+  DSV4_RETURN_IF_ERROR(
+      parts.experts->Reserve(limits.rows, recorded.records() ? recorded.limits().rows : 0));
+  DSV4_RETURN_IF_ERROR(recorded.Record());
   return model;
 }
 
 absl::Status Model::Plan() {
   context_.planning = true;
-  context_.step = {
-      .rows = limits_.rows, .sequence_count = limits_.sequences, .max_position = limits_.positions};
-  DSV4_RETURN_IF_ERROR(context_.Run(RopeTableParams{.rows = limits_.rows}));
+  context_.step = {.rows = pass_.limits.rows,
+                   .sequence_count = pass_.limits.sequences,
+                   .max_position = pass_.limits.positions};
+  DSV4_RETURN_IF_ERROR(context_.Run(RopeTableParams{.rows = pass_.limits.rows}));
   DSV4_RETURN_IF_ERROR(Embed());
   for (int64_t layer = 0; layer < parts_.config->num_hidden_layers; ++layer) {
     DSV4_RETURN_IF_ERROR(RunLayer(layer));
     DSV4_RETURN_IF_ERROR(TapLayer(layer));
   }
-  DSV4_RETURN_IF_ERROR(RunHeadOf(Pass::kMain, limits_.logit_rows, true));
-  DSV4_RETURN_IF_ERROR(context_.Run(CopyParams(limits_.rows, nullptr, nullptr)));
-  if (drafter_ != nullptr) {
-    DSV4_RETURN_IF_ERROR(RunDraft());
-    DSV4_RETURN_IF_ERROR(RunHeadOf(Pass::kDraft, limits_.logit_rows, true));
-    if (drafter_->follows()) {
+  DSV4_RETURN_IF_ERROR(RunHeadOf(PassKind::kMain, pass_.limits.logit_rows, true, nullptr));
+  DSV4_RETURN_IF_ERROR(context_.Run(pass_.CopyParams(pass_.limits.rows, nullptr, nullptr)));
+  if (drafts_ != nullptr) {
+    DraftBlocks& blocks = drafts_->blocks();
+    DSV4_RETURN_IF_ERROR(drafts_->Run());
+    DSV4_RETURN_IF_ERROR(RunHeadOf(PassKind::kDraft, pass_.limits.logit_rows, true, nullptr));
+    if (blocks.follows()) {
       DSV4_RETURN_IF_ERROR(
-          drafter_->Follow(context_, limits_.logit_rows, nullptr, nullptr, nullptr));
+          blocks.Follow(context_, pass_.limits.logit_rows, nullptr, nullptr, nullptr));
     }
   }
   context_.planning = false;
@@ -163,44 +111,16 @@ absl::Status Model::Plan() {
 
 absl::Status Model::Begin(const StepRows& step, const int32_t* tokens) {
   const DeviceScope scope(parts_.device);
-  BeginFetches();
-  DSV4_RETURN_IF_ERROR(SetPass({.step = step, .tokens = tokens, .rope_positions = step.positions}));
-  return ComputeRope();
-}
-
-absl::Status Model::SetPass(const PassInputs& inputs) {
-  return SetPass(&upload_, {inputs.step.rows, inputs.step.sequence_count, 0}, {}, inputs);
-}
-
-absl::Status Model::SetPass(StepUpload* upload, const StepUpload::Shape& shape,
-                            const HeadRows& head, PassInputs inputs, FollowingDrafts* following,
-                            bool first) {
-  const StepRows& step = inputs.step;
-  if (shape.rows < 1 || step.rows > limits_.rows || step.sequence_count > limits_.sequences) {
-    return InvalidArgument("a step of ", step.rows, " rows and ", step.sequence_count,
-                           " sequences; the limits are ", limits_.rows, " and ", limits_.sequences);
-  }
-  inputs.step.rope = context_.act.rope;
-  inputs.step.max_position = limits_.positions;
-  DSV4_RETURN_IF_ERROR(upload->Pass(shape, head, &inputs, following, first));
-  inputs_ = inputs;
-  heads_ = 0;
-  context_.step = inputs_.step;
-  context_.tokens = inputs_.tokens;
-  return absl::OkStatus();
-}
-
-absl::Status Model::ComputeRope() {
-  return context_.Run(RopeTableParams{.rows = context_.step.rows,
-                                      .positions = inputs_.rope_positions,
-                                      .frequencies = frequencies_,
-                                      .out = context_.act.rope});
+  DSV4_RETURN_IF_ERROR(parts_.experts->BeginPass());
+  DSV4_RETURN_IF_ERROR(
+      pass_.Set({.step = step, .tokens = tokens, .rope_positions = step.positions}));
+  return pass_.ComputeRope();
 }
 
 absl::Status Model::SplitExperts() {
   Activations& act = context_.act;
   if (act.products != nullptr) return absl::OkStatus();
-  const int64_t elements = int64_t{limits_.rows} * (parts_.config->num_experts_per_tok + 1) *
+  const int64_t elements = int64_t{pass_.limits.rows} * (parts_.config->num_experts_per_tok + 1) *
                            parts_.config->moe_intermediate_size;
   DSV4_ASSIGN_OR_RETURN(
       products_, parts_.device->Allocate(elements * DTypeBytes(activation_dtype()), "products"));
@@ -208,22 +128,11 @@ absl::Status Model::SplitExperts() {
   return absl::OkStatus();
 }
 
-absl::Status Model::EndFetches(const absl::Status& status) {
-  if (parts_.fetcher == nullptr || !(status.ok() || absl::IsCancelled(status))) return status;
-  absl::Status failure = parts_.fetcher->EndPass();
-  if (parts_.communicator != nullptr) {
-    failure = read_failures_.Exchange(parts_.communicator, failure);
-    parts_.fetcher->Fail(failure);
-  }
-  return failure.ok() ? status : failure;
-}
-
-absl::Status Model::Synchronize() {
-  DSV4_RETURN_IF_ERROR(AwaitExchanges());
-  DSV4_RETURN_IF_ERROR(parts_.device->Synchronize());
-  for (FetchedInputs& fetched : fetched_) fetched.launched = false;
-  for (FetchedInputs& fetched : chain_fetched_) fetched.launched = false;
-  return absl::OkStatus();
+absl::Status Model::EndPass(const absl::Status& status) {
+  return parts_.experts->EndPass(status, [this](const absl::Status& failure) {
+    return parts_.communicator == nullptr ? failure
+                                          : read_failures_.Exchange(parts_.communicator, failure);
+  });
 }
 
 absl::Status Model::Embed() {
@@ -242,10 +151,11 @@ absl::Status Model::RunLayer(int64_t layer) {
 }
 
 absl::Status Model::TapLayer(int64_t layer) {
-  if (drafter_ == nullptr) return absl::OkStatus();
+  if (drafts_ == nullptr) return absl::OkStatus();
   const DeviceScope scope(parts_.device);
-  DSV4_RETURN_IF_ERROR(drafter_->AfterLayer(context_, layer));
-  return layer + 1 == parts_.config->num_hidden_layers ? drafter_->AfterLayers(context_)
+  DraftBlocks& blocks = drafts_->blocks();
+  DSV4_RETURN_IF_ERROR(blocks.AfterLayer(context_, layer));
+  return layer + 1 == parts_.config->num_hidden_layers ? blocks.AfterLayers(context_)
                                                        : absl::OkStatus();
 }
 
@@ -263,9 +173,9 @@ absl::Status Model::Pace(int64_t layer) {
 }
 
 absl::Status Model::RunLayers(const std::function<bool()>* stop) {
-  DSV4_RETURN_IF_ERROR(ComputeRope());
+  DSV4_RETURN_IF_ERROR(pass_.ComputeRope());
   DSV4_RETURN_IF_ERROR(Embed());
-  const bool paces = stop != nullptr && context_.step.rows > RecordedLimits().rows;
+  const bool paces = stop != nullptr && context_.step.rows > recorded_.limits().rows;
   for (int64_t layer = 0; layer < parts_.config->num_hidden_layers; ++layer) {
     if (paces) DSV4_RETURN_IF_ERROR(Pace(layer));
     DSV4_RETURN_IF_ERROR(Stopped(stop, layer));
@@ -275,40 +185,20 @@ absl::Status Model::RunLayers(const std::function<bool()>* stop) {
   return absl::OkStatus();
 }
 
-absl::Status Model::RunPass(Pass pass) {
-  return pass == Pass::kMain ? RunLayers(nullptr) : RunDraft();
-}
-
 absl::Status Model::Forward(const StepRows& step, const int32_t* tokens,
                             const std::function<bool()>* stop, const HeadRows& head) {
   const DeviceScope scope(parts_.device);
-  DSV4_RETURN_IF_ERROR(ExpectHead(head));
+  DSV4_RETURN_IF_ERROR(pass_.ExpectHead(head));
   const PassInputs inputs{.step = step, .tokens = tokens, .rope_positions = step.positions};
-  if (parts_.mover != nullptr) DSV4_RETURN_IF_ERROR(parts_.mover->BetweenPasses());
-  if (const RecordedStep* recorded = Recorded(step)) {
+  DSV4_RETURN_IF_ERROR(parts_.experts->BeginStep());
+  if (const RecordedPasses::Step* recorded = recorded_.Find(step)) {
     DSV4_RETURN_IF_ERROR(Stopped(stop, 0));
-    return Replay(Pass::kMain, *recorded, head, inputs);
+    return recorded_.Launch(PassKind::kMain, *recorded, head, inputs);
   }
-  DSV4_RETURN_IF_ERROR(SetPass(inputs));
-  BeginFetches();
-  return EndFetches(RunMain(step, tokens, stop, head));
-}
-
-absl::Status Model::RunMain(const StepRows& step, const int32_t* tokens,
-                            const std::function<bool()>* stop, const HeadRows& head) {
-  if (parts_.fetcher != nullptr) {
-    DSV4_RETURN_IF_ERROR(parts_.fetcher->Prefetch({tokens, static_cast<size_t>(step.rows)}));
-  }
-  DSV4_RETURN_IF_ERROR(RunLayers(stop));
-  return LaunchHead(Pass::kMain, head);
-}
-
-const std::byte* Model::StreamsOfRow(int32_t row) const {
-  return static_cast<const std::byte*>(context_.act.streams) + row * streams_row_bytes();
-}
-
-int64_t Model::streams_row_bytes() const {
-  return kStreams * parts_.config->hidden_size * DTypeBytes(activation_dtype());
+  DSV4_RETURN_IF_ERROR(pass_.Set(inputs));
+  DSV4_RETURN_IF_ERROR(parts_.experts->BeginPass({tokens, static_cast<size_t>(step.rows)}));
+  const absl::Status status = RunLayers(stop);
+  return EndPass(status.ok() ? LaunchHead(PassKind::kMain, head) : status);
 }
 
 absl::Status Model::StoreStreams(absl::Span<const int32_t> rows, absl::Span<const int32_t> slots) {
@@ -321,27 +211,22 @@ absl::Status Model::StoreStreams(absl::Span<const int32_t> rows, absl::Span<cons
     if (rows[i] < 0 || rows[i] >= context_.step.rows) {
       return InvalidArgument("streams of row ", rows[i], "; the step has ", context_.step.rows);
     }
-    copy_from_[i] = StreamsOfRow(rows[i]);
+    copy_from_[i] = pass_.StreamsOfRow(rows[i]);
     copy_to_[i] = parts_.streams.Slot(slots[i]);
   }
   return CopyStreams(static_cast<int32_t>(rows.size()));
-}
-
-CopyRowsParams Model::CopyParams(int32_t rows, const std::byte* const* from,
-                                 std::byte* const* to) const {
-  return {.rows = rows, .row_bytes = streams_row_bytes(), .from = from, .to = to};
 }
 
 absl::Status Model::CopyStreams(int32_t rows) {
   const DeviceScope scope(parts_.device);
   const std::byte* const* from = copy_from_.data();
   std::byte* const* to = copy_to_.data();
-  DSV4_RETURN_IF_ERROR(upload_.Pointers(rows, &from, &to));
-  return context_.Run(CopyParams(rows, from, to));
+  DSV4_RETURN_IF_ERROR(pass_.upload.Pointers(rows, &from, &to));
+  return context_.Run(pass_.CopyParams(rows, from, to));
 }
 
 absl::Status Model::ReadStreams(absl::Span<std::byte> to) {
-  DSV4_RETURN_IF_ERROR(AwaitExchanges());
+  DSV4_RETURN_IF_ERROR(pass_.AwaitExchanges());
   return parts_.device->Download(to.data(), static_cast<const std::byte*>(context_.act.streams),
                                  static_cast<int64_t>(to.size()));
 }
@@ -352,55 +237,106 @@ absl::Status Model::WriteStreams(absl::Span<const std::byte> from) {
 }
 
 absl::StatusOr<const float*> Model::Logits(absl::Span<const int32_t> row_of) {
-  return LaunchAndFetch(Pass::kMain, row_of);
+  return LaunchAndFetch(PassKind::kMain, row_of);
 }
 
-absl::StatusOr<const float*> Model::LaunchAndFetch(Pass pass, absl::Span<const int32_t> row_of) {
+absl::StatusOr<const float*> Model::LaunchAndFetch(PassKind kind,
+                                                   absl::Span<const int32_t> row_of) {
   const DeviceScope scope(parts_.device);
   if (row_of.empty()) return InvalidArgument("logits of no rows");
   const HeadRows head{.rows = row_of};
-  DSV4_RETURN_IF_ERROR(ExpectHead(head));
-  DSV4_RETURN_IF_ERROR(LaunchHead(pass, head));
-  DSV4_RETURN_IF_ERROR(AwaitExchanges());
-  DSV4_RETURN_IF_ERROR(logits_.Fetch(0, static_cast<int32_t>(row_of.size())));
-  DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> first, logits_.Row(0));
+  DSV4_RETURN_IF_ERROR(pass_.ExpectHead(head));
+  DSV4_RETURN_IF_ERROR(LaunchHead(kind, head));
+  DSV4_RETURN_IF_ERROR(pass_.AwaitExchanges());
+  DSV4_RETURN_IF_ERROR(pass_.logits.Fetch(0, static_cast<int32_t>(row_of.size())));
+  DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> first, pass_.logits.Row(0));
   return first.data();
 }
 
-absl::Status Model::ExpectHead(const HeadRows& head) const {
-  if (static_cast<int64_t>(head.rows.size()) <= limits_.logit_rows) return absl::OkStatus();
-  return InvalidArgument("logits of ", head.rows.size(), " rows; the limit is ",
-                         limits_.logit_rows);
-}
-
-absl::Status Model::LaunchHead(Pass pass, const HeadRows& head) {
+absl::Status Model::LaunchHead(PassKind kind, const HeadRows& head) {
   if (head.rows.empty()) return absl::OkStatus();
-  DSV4_RETURN_IF_ERROR(upload_.Head(head, &inputs_));
-  logits_.Begin(head);
-  // Recorded passes use part 0, and no two exchanges after one another may use the same.
-  return RunHeadOf(pass, static_cast<int32_t>(head.rows.size()), !head.questions.empty(),
-                   ++heads_ % 2);
+  DSV4_RETURN_IF_ERROR(pass_.upload.Head(head, &pass_.inputs));
+  pass_.logits.Begin(head);
+  // Recorded passes use the first part.
+  return RunHeadOf(kind, static_cast<int32_t>(head.rows.size()), !head.questions.empty(),
+                   pass_.NextLogitsPart());
 }
 
-absl::Status Model::RunHeadOf(Pass pass, int32_t rows, bool questions, int part) {
+absl::Status Model::RunHeadOf(PassKind kind, int32_t rows, bool questions, float* part) {
   const WeightViews& weights = *parts_.weights;
-  float* const logits = context_.act.logits_part[part];
-  DSV4_RETURN_IF_ERROR(pass == Pass::kMain
-                           ? RunHead(context_, weights.hc_head, weights.norm, weights.head, rows,
-                                     inputs_.head_rows, logits)
-                           : drafter_->RunHead(context_, rows, inputs_.head_rows, logits));
+  DSV4_RETURN_IF_ERROR(
+      kind == PassKind::kMain
+          ? RunHead(context_, weights.hc_head, weights.norm, weights.head, rows,
+                    pass_.inputs.head_rows, part)
+          : drafts_->blocks().RunHead(context_, rows, pass_.inputs.head_rows, part));
   // The answers are taken from the first rank.
   if (!questions || parts_.device->host_memory() || parts_.rank > 0) return absl::OkStatus();
-  return context_.Run(Candidates(rows));
+  return context_.Run(pass_.Candidates(rows));
 }
 
-TokenCandidatesParams Model::Candidates(int32_t rows) {
-  return {.rows = rows,
-          .vocab = parts_.config->vocab_size,
-          .queries = inputs_.queries,
-          .logits = context_.act.logits,
-          .lists = logits_.lists(),
-          .chosen = chosen_};
+absl::Status Model::ExpectDrafter() const {
+  return drafts_ == nullptr ? Internal("the drafter was not planned for") : absl::OkStatus();
+}
+
+absl::Status Model::ForwardDraft(const StepRows& step, const int32_t* tokens,
+                                 absl::Span<const StreamSource> sources, const HeadRows& head) {
+  DSV4_RETURN_IF_ERROR(ExpectDrafter());
+  const DeviceScope scope(parts_.device);
+  DSV4_ASSIGN_OR_RETURN(PassInputs inputs, drafts_->Inputs(step, tokens, sources));
+  DSV4_RETURN_IF_ERROR(pass_.ExpectHead(head));
+  if (const RecordedPasses::Step* recorded = recorded_.Find(step)) {
+    drafts_->SetSources(sources, recorded->shape.rows, &inputs);
+    return recorded_.Launch(PassKind::kDraft, *recorded, head, inputs);
+  }
+  drafts_->SetSources(sources, step.rows, &inputs);
+  DSV4_RETURN_IF_ERROR(pass_.Set(inputs));
+  DSV4_RETURN_IF_ERROR(parts_.experts->BeginPass());
+  const absl::Status status = drafts_->Run();
+  return EndPass(status.ok() ? LaunchHead(PassKind::kDraft, head) : status);
+}
+
+absl::Status Model::ForwardDrafts(const DraftChain& chain) {
+  const size_t passes = chain.passes.size();
+  if (!chains() || passes == 0 || passes > drafts_->chain_passes() ||
+      chain.following.drafts > pass_.limits.drafts) {
+    return InvalidArgument("a chain of ", passes, " passes and ", chain.following.drafts,
+                           " drafts; the limit is ", pass_.limits.drafts);
+  }
+  const DeviceScope scope(parts_.device);
+  if (const RecordedPasses::Step* recorded =
+          recorded_.Find(chain.passes[0].step, &RecordedPasses::Step::chain_shape)) {
+    return recorded_.LaunchChain(*recorded, chain);
+  }
+  DSV4_RETURN_IF_ERROR(parts_.experts->BeginPass());
+  return EndPass(drafts_->RunChain(chain));
+}
+
+absl::Status Model::BeginDraft(const StepRows& step, const int32_t* tokens,
+                               absl::Span<const StreamSource> sources) {
+  DSV4_RETURN_IF_ERROR(ExpectDrafter());
+  DSV4_ASSIGN_OR_RETURN(PassInputs inputs, drafts_->Inputs(step, tokens, sources));
+  const DeviceScope scope(parts_.device);
+  drafts_->SetSources(sources, step.rows, &inputs);
+  DSV4_RETURN_IF_ERROR(pass_.Set(inputs));
+  DSV4_RETURN_IF_ERROR(parts_.experts->BeginPass());
+  return drafts_->Begin();
+}
+
+absl::Status Model::RunDraftBlock(int64_t block) {
+  const DeviceScope scope(parts_.device);
+  return drafts_->RunBlock(block);
+}
+
+absl::StatusOr<const float*> Model::DraftLogits(absl::Span<const int32_t> row_of) {
+  DSV4_RETURN_IF_ERROR(ExpectDrafter());
+  return LaunchAndFetch(PassKind::kDraft, row_of);
+}
+
+absl::Status Model::FollowDrafts(absl::Span<const int32_t> rows, absl::Span<const int32_t> tokens,
+                                 absl::Span<const LogitQuestion> questions) {
+  DSV4_RETURN_IF_ERROR(ExpectDrafter());
+  const DeviceScope scope(parts_.device);
+  return drafts_->Follow(rows, tokens, questions);
 }
 
 }  // namespace dsv4

@@ -80,7 +80,8 @@ class MtpBlock final : public DraftBlocks {
                                              .x = x,
                                              .weight = norm,
                                              .eps = static_cast<float>(config_.rms_norm_eps),
-                                             .quantized = quantized_}));
+                                             .normed = w.in_blocks() ? quantized_ : nullptr,
+                                             .quantized = w.in_blocks() ? nullptr : quantized_}));
     LinearFp8Params project{.rows = rows, .k = hidden, .x = quantized_, .part_count = 1};
     project.parts[0] = {.w = w, .y = c.alone() ? out : part};
     const Slices& slices = c.shards->hidden;

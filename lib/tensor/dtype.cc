@@ -12,7 +12,7 @@ struct DTypeInfo {
   const char* name;
 };
 
-constexpr std::array<DTypeInfo, 10> kDTypes = {{
+constexpr std::array<DTypeInfo, 11> kDTypes = {{
     {DType::kF32, 4, "F32"},
     {DType::kF16, 2, "F16"},
     {DType::kBF16, 2, "BF16"},
@@ -22,6 +22,7 @@ constexpr std::array<DTypeInfo, 10> kDTypes = {{
     {DType::kU8, 1, "U8"},
     {DType::kI32, 4, "I32"},
     {DType::kI64, 8, "I64"},
+    {DType::kBlocks, 1, "blocks"},
     {DType::kOther, 1, "other"},
 }};
 
@@ -41,7 +42,7 @@ absl::string_view DTypeName(DType dtype) { return kDTypes[static_cast<size_t>(dt
 
 std::optional<DType> DTypeFromName(absl::string_view name) {
   for (const DTypeInfo& info : kDTypes) {
-    if (info.dtype != DType::kOther && name == info.name) return info.dtype;
+    if (info.dtype < DType::kBlocks && name == info.name) return info.dtype;
   }
   return std::nullopt;
 }

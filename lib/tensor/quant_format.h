@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "lib/tensor/block_format.h"
+
 namespace dsv4 {
 
 // ue8m0: byte s means 2^(s - 127); 255 is NaN (refused by the loader). Byte 0 is a subnormal float.
@@ -35,12 +37,16 @@ inline constexpr int64_t kFp4Run = 32;     // one scale per 32 elements along a 
 inline constexpr int64_t kNvfp4Run = 16;   // of NVFP4
 
 // Block FP8 weight [n, k]: element (o, i) = e4m3(data[o, i]) * 2^(scale[o / 128, i / 128] - 127),
-// or * f32_scale[o / 128, i / 128].
+// or * f32_scale[o / 128, i / 128]. In a GGUF file it may be in any block format instead.
 struct Fp8Weight {
   const uint8_t* data = nullptr;   // [n, k] e4m3, row-major, contiguous
   const uint8_t* scale = nullptr;  // [ceil(n / 128), ceil(k / 128)] ue8m0
   int64_t n = 0, k = 0;
-  const float* f32_scale = nullptr;  // in place of `scale`, where no power of two does
+  const float* f32_scale = nullptr;     // in place of `scale`, where no power of two does
+  BlockType blocks = BlockType::kNone;  // if another: `data` are its blocks, without scales
+
+  constexpr bool in_blocks() const { return blocks != BlockType::kNone; }
+  BlockWeight block_weight() const { return {data, blocks, n, k}; }
 };
 
 // MXFP4 weight [n, k], k even: byte j of a row holds elements 2j (low nibble) and 2j + 1 (high).
@@ -58,13 +64,20 @@ struct Nvfp4Weight {
   float tensor_scale = 1;
 };
 
-// bf16 weight [n, k].
+// bf16 weight [n, k]. In a GGUF file it may be in any block format instead.
 struct Bf16Weight {
   const uint16_t* data = nullptr;  // [n, k] bf16, row-major, contiguous; 2-byte aligned
   int64_t n = 0, k = 0;
+  BlockType blocks = BlockType::kNone;  // if another: `data` are its blocks
+
+  constexpr bool in_blocks() const { return blocks != BlockType::kNone; }
+  BlockWeight block_weight() const {
+    return {reinterpret_cast<const uint8_t*>(data), blocks, n, k};
+  }
 };
 
-enum class ExpertFormat : uint8_t { kMxfp4, kNvfp4, kFp8 };
+// kBlocks: a block format of a GGUF file.
+enum class ExpertFormat : uint8_t { kMxfp4, kNvfp4, kFp8, kBlocks };
 
 // A matrix of a routed expert, in the format in which its file has it: the members of that format's
 // view.
@@ -75,6 +88,7 @@ struct ExpertMatrix {
   const float* f32_scale = nullptr;
   float tensor_scale = 1;
   ExpertFormat format = ExpertFormat::kMxfp4;
+  BlockType blocks = BlockType::kNone;  // of kBlocks
 
   ExpertMatrix() = default;
   ExpertMatrix(const Fp4Weight& w)  // NOLINT: a view of any format
@@ -93,10 +107,19 @@ struct ExpertMatrix {
         k(w.k),
         f32_scale(w.f32_scale),
         format(ExpertFormat::kFp8) {}
+  ExpertMatrix(const BlockWeight& w)  // NOLINT
+      : data(w.data), n(w.n), k(w.k), format(ExpertFormat::kBlocks), blocks(w.type) {}
 
   Fp4Weight mxfp4() const { return {data, scale, n, k}; }
   Nvfp4Weight nvfp4() const { return {data, scale, n, k, tensor_scale}; }
   Fp8Weight fp8() const { return {data, scale, n, k, f32_scale}; }
+  BlockWeight block_weight() const { return {data, blocks, n, k}; }
+};
+
+// The block types of an expert's matrices.
+struct ExpertBlocks {
+  BlockType w1 = BlockType::kNone, w3 = BlockType::kNone, w2 = BlockType::kNone;
+  bool operator==(const ExpertBlocks&) const = default;
 };
 
 // One routed expert. Kernels reach experts through a table of pointers, so that they may live in

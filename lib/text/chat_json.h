@@ -17,11 +17,11 @@ namespace dsv4 {
 //   response_format, task, and prefix. `prefix` is allowed on the last message if it is an
 //   assistant's, and means wo_eos: the model continues the message. Other keys are ignored.
 // - The JSON dialect is Python's (python_json.h).
-// - `content` may be a list of parts. The texts of parts of type text, input_text or output_text,
-// or
-//   without a type, are joined by an empty line. In user and tool messages another part without a
-//   text becomes "[Unsupported TYPE]", as in the published encoder. Null is an empty text, except
-//   in user messages. Numbers and booleans in place of a text are read as in the published encoder.
+// - `content` may be a list of parts. The texts of parts without a type, or of type text,
+//   input_text or output_text, are joined by an empty line. In user and tool messages another part
+//   without a text becomes "[Unsupported TYPE]", as in the published encoder. Null is an empty
+//   text, except in user messages. Numbers and booleans in place of a text are read as in the
+//   published encoder.
 // - Tool-call arguments may be an object or its JSON in a string. Null: no arguments.
 //
 // Errors:

@@ -2,11 +2,14 @@
 #include "lib/text/chat_profile.h"
 
 #include <cstdint>
+#include <filesystem>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
 #include "lib/base/quoted.h"
+#include "lib/io/json.h"
 #include "lib/io/mapped_file.h"
 
 namespace dsv4 {
@@ -38,6 +41,37 @@ constexpr int64_t kMaxEvidenceBytes = 1 << 20;
 constexpr const char* kEvidence[] = {"encoding/encoding_dsv4.py", "chat_template.jinja",
                                      "tokenizer_config.json"};
 
+// The name that its publisher gave the folder. In the hub's cache a snapshot's folder has a hash
+// for a name, and the model's name stands above it.
+std::string NameOf(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::path path = std::filesystem::canonical(folder, error);
+  if (error) path = folder;
+  const std::filesystem::path above = path.parent_path();
+  return (above.filename() == "snapshots" ? above.parent_path() : path).filename().string();
+}
+
+// REQUIRES: no file of the folder identifies the encoder.
+FoundChatEncoder Guess(const std::string& folder) {
+  const std::string name = NameOf(folder);
+  for (const char* date : {"0731", "0813"}) {
+    if (absl::StrContains(name, date)) {
+      return {ChatEncoder::k0731, "", absl::StrCat("the folder's name has ", date)};
+    }
+  }
+  if (absl::StrContains(absl::AsciiStrToLower(name), "dspark")) {
+    return {ChatEncoder::kPreview, "", "the folder's name has DSpark and no date"};
+  }
+  const std::string config = absl::StrCat(folder, "/config.json");
+  const absl::StatusOr<std::string> json = ReadFile(config, kMaxEvidenceBytes);
+  const absl::StatusOr<JsonValue> keys =
+      json.ok() ? ParseJson(*json, config, kMaxEvidenceBytes) : json.status();
+  if (keys.ok() && keys->Find("dspark_block_size") != nullptr) {
+    return {ChatEncoder::k0731, "", "config.json has the keys of a DSpark drafter"};
+  }
+  return {ChatEncoder::kPreview, "", "config.json has no keys of a DSpark drafter"};
+}
+
 }  // namespace
 
 absl::string_view ChatEncoderName(ChatEncoder encoder) {
@@ -68,18 +102,16 @@ absl::StatusOr<ReasoningEffort> EffortFromName(ChatEncoder encoder, absl::string
                          newer ? "low, " : "", "high or max");
 }
 
-std::optional<FoundChatEncoder> FindChatEncoder(const std::string& folder) {
+FoundChatEncoder FindChatEncoder(const std::string& folder) {
   for (const char* file : kEvidence) {
     const absl::StatusOr<std::string> text =
         ReadFile(absl::StrCat(folder, "/", file), kMaxEvidenceBytes);
     if (!text.ok()) continue;
     // The newer encoder has both texts.
-    if (absl::StrContains(*text, DSV4_BEYOND)) return FoundChatEncoder{ChatEncoder::k0731, file};
-    if (absl::StrContains(*text, DSV4_ABSOLUTE)) {
-      return FoundChatEncoder{ChatEncoder::kPreview, file};
-    }
+    if (absl::StrContains(*text, DSV4_BEYOND)) return {ChatEncoder::k0731, file, ""};
+    if (absl::StrContains(*text, DSV4_ABSOLUTE)) return {ChatEncoder::kPreview, file, ""};
   }
-  return std::nullopt;
+  return Guess(folder);
 }
 
 }  // namespace dsv4

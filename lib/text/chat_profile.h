@@ -3,7 +3,6 @@
 // instruction about reasoning effort at the head of the prompt.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -23,11 +22,14 @@ absl::StatusOr<ReasoningEffort> EffortFromName(ChatEncoder encoder, absl::string
 
 struct FoundChatEncoder {
   ChatEncoder encoder;
-  std::string file;  // the file of the folder that identified it
+  std::string file;   // the file of the folder that identified it; empty for a guess
+  std::string guess;  // why the encoder was taken where no file identifies it, else empty
 };
 
 // Detects the encoder by the instructions in a file of the model folder: the published encoder or a
-// chat template. nullopt if no file identifies it. Ignores files above 1 MiB.
-std::optional<FoundChatEncoder> FindChatEncoder(const std::string& folder);
+// chat template. Where no file has them, guesses it: by the folder's name, which may have the
+// release's date, then by the keys of a DSpark drafter in config.json, which all 0731 models have
+// and few others, else the preview's. Ignores files above 1 MiB.
+FoundChatEncoder FindChatEncoder(const std::string& folder);
 
 }  // namespace dsv4

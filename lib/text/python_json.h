@@ -19,7 +19,8 @@ inline constexpr int kMaxPythonJsonDepth = 990;
 // Python reads no longer integer.
 inline constexpr int kMaxPythonIntegerDigits = 4300;
 
-// Parses one whole document as json.loads does. Number texts may be "NaN", "Infinity" and
+// Parses one whole document as json.loads does with bytes: a byte order mark in front is passed
+// over. Number texts may be "NaN", "Infinity" and
 // "-Infinity"; an unpaired surrogate stands in a string as the three bytes that UTF-8 would give it
 // (WTF-8, see unicode.h); a repeated key keeps its first place and its last value. Corrupt, as
 // "SOURCE: line L, column C: REASON" (counted from 1, columns in bytes), for what json.loads

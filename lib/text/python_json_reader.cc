@@ -103,6 +103,7 @@ class PythonJsonReader {
     at_ = ValidWtf8Prefix(text_);
     if (at_ < text_.size()) return Error("not UTF-8");
     at_ = 0;
+    Take(kUtf8ByteOrderMark);
     SkipSpace();
     DSV4_ASSIGN_OR_RETURN(JsonValue root, ReadValue());
     SkipSpace();

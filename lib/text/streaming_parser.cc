@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "lib/text/json_text.h"
 #include "lib/text/unicode.h"
 
@@ -40,13 +41,19 @@ constexpr absl::string_view kOtherTurn = "a control marker of another turn";
 // Bytes of a Feed that are worked off at a time.
 constexpr size_t kSliceBytes = 64 << 10;
 
-// After a call, and after a value: what ends the line before, and what may come then.
+// After a call, and after a value: what ends the line before, and what may come then. Models
+// sometimes leave out the line breaks.
 constexpr absl::string_view kNextInvoke = ">\n<｜DSML｜invoke";
 constexpr absl::string_view kNextCallsEnd = ">\n</｜DSML｜tool_calls>";
 constexpr absl::string_view kNextParameter = ">\n<｜DSML｜parameter";
 constexpr absl::string_view kNextInvokeEnd = ">\n</｜DSML｜invoke";
-constexpr MarkerSet kAfterCall = {kNextInvoke, kNextCallsEnd};
-constexpr MarkerSet kAfterParameter = {kNextParameter, kNextInvokeEnd};
+constexpr absl::string_view kSameLineInvoke = "><｜DSML｜invoke";
+constexpr absl::string_view kSameLineCallsEnd = "></｜DSML｜tool_calls>";
+constexpr absl::string_view kSameLineParameter = "><｜DSML｜parameter";
+constexpr absl::string_view kSameLineInvokeEnd = "></｜DSML｜invoke";
+constexpr MarkerSet kAfterCall = {kNextInvoke, kNextCallsEnd, kSameLineInvoke, kSameLineCallsEnd};
+constexpr MarkerSet kAfterParameter = {kNextParameter, kNextInvokeEnd, kSameLineParameter,
+                                       kSameLineInvokeEnd};
 constexpr MarkerSet kInStringValue = {markup::kParameterEnd, markup::kParameterEndBroken,
                                       markup::kParameterSlash, markup::kEndOfSentence};
 constexpr size_t kEndSize = markup::kEndOfSentence.size();
@@ -56,6 +63,13 @@ constexpr MarkerSet kKeyStart = {markup::kKeyStart};
 bool IsTurnMarker(absl::string_view marker) {
   return marker == markup::kUser || marker == markup::kAssistant ||
          marker == markup::kLatestReminder;
+}
+
+// markup::ToolName, also without a line break.
+std::optional<absl::string_view> ToolNameIn(absl::string_view text) {
+  if (const auto name = markup::ToolName(text)) return name;
+  if (!absl::ConsumeSuffix(&text, "\">")) return std::nullopt;
+  return text;
 }
 
 // Whether `held`, the start of a marker, can be no other than one of tool markup.
@@ -300,11 +314,11 @@ void StreamingParser::ForgetCall() {
 bool StreamingParser::ReadBetweenCalls(Sink sink) {
   const MarkerSet::Hit hit = kAfterCall.At(buffer_, element_);
   if (hit.match == Match::kPartial) return false;
-  if (hit.marker == kNextInvoke) {
+  if (hit.marker == kNextInvoke || hit.marker == kSameLineInvoke) {
     if (delivered_ == element_) delivered_ = hit.end() - markup::kInvoke.size();
     return Enter(State::kBeforeToolName, hit.end(), /*keep=*/true);
   }
-  if (hit.marker == kNextCallsEnd) {
+  if (hit.marker == kNextCallsEnd || hit.marker == kSameLineCallsEnd) {
     if (trial_ && trial_->from == State::kContent) return Decide(true, hit.end());
     if (trial_) return Enter(State::kAfterCalls, hit.end());
     text_complaint_ = "text after the tool calls";
@@ -342,7 +356,7 @@ bool StreamingParser::ReadToolName(Sink sink) {
   scan_ = hit.position;
   if (const size_t limit = NameLimit(scan_)) return BreakOff("tool name too long", limit, sink);
   if (hit.match != Match::kWhole) return false;
-  const auto name = markup::ToolName(absl::string_view(buffer_).substr(element_, scan_ - element_));
+  const auto name = ToolNameIn(absl::string_view(buffer_).substr(element_, scan_ - element_));
   if (!name) {
     const bool has_end = absl::StrContains(
         absl::string_view(buffer_).substr(element_, scan_ - element_), kToolNameEnd);
@@ -438,11 +452,11 @@ bool StreamingParser::ReadHeldValue(Sink sink) {
 bool StreamingParser::ReadAfterValue(Sink sink) {
   const MarkerSet::Hit hit = kAfterParameter.At(buffer_, element_);
   if (hit.match == Match::kPartial) return false;
-  if (hit.marker == kNextParameter) {
+  if (hit.marker == kNextParameter || hit.marker == kSameLineParameter) {
     delivered_ = hit.end() - markup::kParameter.size();
     return Enter(State::kBeforeKey, hit.end(), /*keep=*/true);
   }
-  if (hit.marker == kNextInvokeEnd) {
+  if (hit.marker == kNextInvokeEnd || hit.marker == kSameLineInvokeEnd) {
     EndCall(sink);
     return Enter(State::kBetweenCalls, hit.end());
   }

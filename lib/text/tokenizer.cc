@@ -11,6 +11,7 @@
 #include "lib/io/json.h"
 #include "lib/io/mapped_file.h"
 #include "lib/text/byte_alphabet.h"
+#include "lib/text/completion_markup.h"
 #include "lib/text/tokenizer_json.h"
 #include "lib/text/unicode.h"
 #include "lib/text/vocabulary.h"
@@ -32,18 +33,78 @@ absl::Status RequireNoNormalizer(const JsonValue& root, absl::string_view where)
   return Unsupported(place, ": type ", Quoted(type), " is not supported");
 }
 
-// Checks post-processor and decoder. ByteLevel as a post-processor changes only offsets.
-absl::Status RequireByteLevel(const JsonValue& root, absl::string_view key, bool may_be_null,
-                              absl::string_view where) {
-  const std::string place = absl::StrCat(where, ": ", key);
-  const JsonValue* object = root.Find(key);
+absl::StatusOr<absl::string_view> StepType(const JsonValue& step, absl::string_view place) {
+  return StringAt(step, "type", place);
+}
+
+absl::Status NotSupported(absl::string_view place, absl::string_view type) {
+  return Unsupported(place, ": type ", Quoted(type), " is not supported");
+}
+
+absl::Status RequireByteLevelDecoder(const JsonValue& root, absl::string_view where) {
+  const std::string place = absl::StrCat(where, ": decoder");
+  const JsonValue* object = root.Find("decoder");
   if (!object || object->IsNull()) {
-    if (may_be_null) return absl::OkStatus();
     return Unsupported(place, ": a tokenizer without one is not supported");
   }
-  DSV4_ASSIGN_OR_RETURN(const absl::string_view type, StringAt(*object, "type", place));
-  if (type == "ByteLevel") return absl::OkStatus();
-  return Unsupported(place, ": type ", Quoted(type), " is not supported");
+  DSV4_ASSIGN_OR_RETURN(const absl::string_view type, StepType(*object, place));
+  return type == "ByteLevel" ? absl::OkStatus() : NotSupported(place, type);
+}
+
+// The text of a special token of a template: its entry in "special_tokens", or its name.
+absl::string_view TemplateToken(const JsonValue& processor, absl::string_view name) {
+  const JsonValue* known = processor.Find("special_tokens");
+  const JsonValue* token = known ? known->Find(name) : nullptr;
+  const JsonValue* texts = token ? token->Find("tokens") : nullptr;
+  if (!texts || !texts->AsArray() || texts->AsArray()->size() != 1) return name;
+  const std::string* text = texts->AsArray()->front().AsString();
+  return text ? absl::string_view(*text) : name;
+}
+
+// A template for one text: the text, with nothing but the begin of the sentence before it. The
+// chat encoder writes that token, and texts are encoded without it.
+absl::Status RequireNothingButBegin(const JsonValue& processor, absl::string_view place) {
+  DSV4_ASSIGN_OR_RETURN(const auto* pieces, ArrayAt(processor, "single", place));
+  bool has_text = false;
+  for (size_t i = 0; i < pieces->size(); ++i) {
+    const JsonValue& piece = (*pieces)[i];
+    const std::string piece_place = absl::StrCat(place, ": single[", i, "]");
+    const JsonValue* special = piece.Find("SpecialToken");
+    if (!special) {
+      if (!piece.Find("Sequence") || has_text) {
+        return Unsupported(piece_place, " is neither the text nor a token");
+      }
+      has_text = true;
+      continue;
+    }
+    DSV4_ASSIGN_OR_RETURN(const absl::string_view name, StringAt(*special, "id", piece_place));
+    const absl::string_view token = TemplateToken(processor, name);
+    if (token != markup::kBeginOfSentence || i > 0) {
+      return Unsupported(piece_place, " adds the token ", Quoted(token), "; only ",
+                         Quoted(markup::kBeginOfSentence), " at the beginning is supported");
+    }
+  }
+  return has_text ? absl::OkStatus() : Corrupt(place, ": single has no text");
+}
+
+// ByteLevel as a post-processor changes only offsets.
+absl::Status CheckPostProcessor(const JsonValue& root, absl::string_view where) {
+  const std::string place = absl::StrCat(where, ": post_processor");
+  const JsonValue* object = root.Find("post_processor");
+  if (!object || object->IsNull()) return absl::OkStatus();
+  DSV4_ASSIGN_OR_RETURN(absl::string_view type, StepType(*object, place));
+  absl::Span<const JsonValue> steps = absl::MakeConstSpan(object, 1);
+  if (type == "Sequence") {
+    DSV4_ASSIGN_OR_RETURN(const auto* processors, ArrayAt(*object, "processors", place));
+    steps = *processors;
+  }
+  for (const JsonValue& step : steps) {
+    DSV4_ASSIGN_OR_RETURN(type, StepType(step, place));
+    if (type == "ByteLevel") continue;
+    if (type != "TemplateProcessing") return NotSupported(place, type);
+    DSV4_RETURN_IF_ERROR(RequireNothingButBegin(step, place));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -64,8 +125,8 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::FromJson(absl::strin
   // "truncation" and "padding" are left behind by tools that prepare batches of text, and say
   // nothing of how a text is encoded.
   DSV4_RETURN_IF_ERROR(RequireNoNormalizer(root, source));
-  DSV4_RETURN_IF_ERROR(RequireByteLevel(root, "post_processor", /*may_be_null=*/true, source));
-  DSV4_RETURN_IF_ERROR(RequireByteLevel(root, "decoder", /*may_be_null=*/false, source));
+  DSV4_RETURN_IF_ERROR(CheckPostProcessor(root, source));
+  DSV4_RETURN_IF_ERROR(RequireByteLevelDecoder(root, source));
   DSV4_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, PreTokenizer::FromJson(root, source));
   DSV4_ASSIGN_OR_RETURN(AddedTokens added, AddedTokens::FromJson(root, source));
 

@@ -62,9 +62,12 @@ function emit_bindings(    s, i, name) {
   for (i = 1; i <= scalar_count; i++)
     printf "pub type %s = %s;\n", scalars[i], rust_type(scalar_type[scalars[i]])
   print ""
-  for (i = 1; i <= constant_count; i++)
-    printf "pub const %s: %s = %s;\n", constants[i], \
-           type_of[constants[i]] == "" ? "u32" : type_of[constants[i]], value_of[constants[i]]
+  for (i = 1; i <= constant_count; i++) {
+    name = constants[i]
+    type = type_of[name] == "float" ? "f32" : type_of[name]
+    if (type == "") type = (length(value_of[name]) > 9 ? "u64" : "u32")
+    printf "pub const %s: %s = %s%s;\n", name, type, value_of[name], (type == "f32" ? ".0" : "")
+  }
   for (i = 1; i <= opaque_count; i++) {
     print ""
     print "/// Opaque: of the library alone, behind pointers."

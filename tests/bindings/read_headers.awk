@@ -65,7 +65,7 @@ function read_define(text,    name, value) {
   value = trim(substr(text, length(name) + 1))
   # Guards, attributes, brackets of declarations and initializers are no part of the ABI.
   if (value == "" || name ~ /^DSV4_(API|NOEXCEPT|BEGIN_DECLS|END_DECLS)$/ || name ~ /_INIT$/) return
-  if (value ~ /^\(\(dsv4_[a-z_]+\)-?[0-9]+\)$/) {
+  if (value ~ /^\(\((dsv4_[a-z_]+|float)\)-?[0-9]+\)$/) {
     type_of[name] = value
     gsub(/^\(\(|\).*/, "", type_of[name])
     value = substr(value, 1, length(value) - 1)

@@ -12,9 +12,11 @@ int main(void) {
 
   /* The initialisers set the size and nothing else. */
   const dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  const dsv4_group_options group_options = DSV4_GROUP_OPTIONS_INIT;
   const dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
   const dsv4_engine_identity identity = DSV4_ENGINE_IDENTITY_INIT;
   const dsv4_device_info device = DSV4_DEVICE_INFO_INIT;
+  const dsv4_device listed = DSV4_DEVICE_INIT;
   const dsv4_engine_metrics metrics = DSV4_ENGINE_METRICS_INIT;
   const dsv4_sampling sampling = DSV4_SAMPLING_INIT;
   const dsv4_session_options session_options = DSV4_SESSION_OPTIONS_INIT;
@@ -36,9 +38,11 @@ int main(void) {
       EXPECT(((const unsigned char*)&(object))[i] == 0); \
   } while (0)
   EXPECT_INIT(options);
+  EXPECT_INIT(group_options);
   EXPECT_INIT(info);
   EXPECT_INIT(identity);
   EXPECT_INIT(device);
+  EXPECT_INIT(listed);
   EXPECT_INIT(metrics);
   EXPECT_INIT(sampling);
   EXPECT_INIT(session_options);

@@ -166,7 +166,7 @@ static void test_stopped(dsv4_engine* engine, const int32_t* prompt, const int32
     EXPECT(step.finish == DSV4_FINISH_CANCELLED && step.token == -1);
     EXPECT_FAILS(dsv4_session_prefill(session, 0, NULL, NULL, &pending, &error), DSV4_ERR_CANCELLED,
                  "stopped");
-    EXPECT_OK(dsv4_engine_step(engine, &session, 1, results, &status, NULL, &error));
+    EXPECT_OK(dsv4_engine_step(engine, &session, 1, NULL, NULL, results, &status, NULL, &error));
     EXPECT(status == DSV4_ERR_CANCELLED && step.finish == DSV4_FINISH_CANCELLED);
   }
   EXPECT_OK(dsv4_session_fork(session, &fork, &error));

@@ -17,15 +17,15 @@ static const dsv4_tokenizer* tokenizer;
 
 static dsv4_status render(const char* messages, const dsv4_chat_options* options, int32_t* ids,
                           size_t* needed) {
-  return dsv4_chat_render_json(tokenizer, messages, strlen(messages), options, ids, kMaxPrompt,
-                               needed, &error);
+  return dsv4_chat_render(tokenizer, messages, strlen(messages), options, ids, kMaxPrompt, needed,
+                          &error);
 }
 
 static dsv4_status render_text(const char* messages, const dsv4_chat_options* options,
                                size_t* needed) {
   static char text[16384];
-  return dsv4_chat_render_text_json(messages, strlen(messages), options, text, sizeof text, needed,
-                                    &error);
+  return dsv4_chat_render_text(messages, strlen(messages), options, text, sizeof text, needed,
+                               &error);
 }
 
 /* Both forms of the prompt are `expected`. */
@@ -34,8 +34,8 @@ static void expect_prompt(const char* messages, const dsv4_chat_options* options
   char text[4096];
   int32_t ids[kMaxPrompt];
   size_t length = 0, count = 0;
-  EXPECT_OK(dsv4_chat_render_text_json(messages, strlen(messages), options, text, sizeof text,
-                                       &length, &error));
+  EXPECT_OK(dsv4_chat_render_text(messages, strlen(messages), options, text, sizeof text, &length,
+                                  &error));
   if (length != strlen(expected) || memcmp(text, expected, length) != 0) {
     printf("%.*s\nexpected: %s\n", (int)length, text, expected);
     exit(1);
@@ -76,8 +76,8 @@ static void test_options(void) {
   const dsv4_chat_options none = DSV4_CHAT_OPTIONS_INIT;
   options = none;
   options.thinking = DSV4_THINKING_MAX;
-  EXPECT_OK(dsv4_chat_render_text_json("[" HI "]", strlen("[" HI "]"), &options, text, sizeof text,
-                                       &length, &error));
+  EXPECT_OK(dsv4_chat_render_text("[" HI "]", strlen("[" HI "]"), &options, text, sizeof text,
+                                  &length, &error));
   const char begin[] = BOS "Reasoning Effort: Absolute maximum";
   const char end[] = USER "Hi" ASSISTANT "<think>";
   EXPECT(memcmp(text, begin, strlen(begin)) == 0);
@@ -110,8 +110,8 @@ static void test_encoders(void) {
     const char end[] = USER "Hi" ASSISTANT "<think>";
     options.encoder = cases[i].encoder;
     options.thinking = cases[i].thinking;
-    EXPECT_OK(dsv4_chat_render_text_json("[" HI "]", strlen("[" HI "]"), &options, text,
-                                         sizeof text, &length, &error));
+    EXPECT_OK(dsv4_chat_render_text("[" HI "]", strlen("[" HI "]"), &options, text, sizeof text,
+                                    &length, &error));
     EXPECT(length < sizeof text);
     text[length] = '\0';
     EXPECT(strncmp(text, BOS, strlen(BOS)) == 0);
@@ -190,13 +190,12 @@ static void test_sizes(void) {
   char text[4] = "....";
   EXPECT_OK(render(messages, NULL, ids, &whole));
   EXPECT_OK(
-      dsv4_chat_render_json(tokenizer, messages, strlen(messages), NULL, NULL, 0, &needed, &error));
+      dsv4_chat_render(tokenizer, messages, strlen(messages), NULL, NULL, 0, &needed, &error));
   EXPECT(needed == whole);
-  EXPECT_OK(
-      dsv4_chat_render_json(tokenizer, messages, strlen(messages), NULL, few, 2, &needed, &error));
+  EXPECT_OK(dsv4_chat_render(tokenizer, messages, strlen(messages), NULL, few, 2, &needed, &error));
   EXPECT(needed == whole);
   EXPECT(few[0] == ids[0] && few[1] == ids[1] && few[2] == -5);
-  EXPECT_OK(dsv4_chat_render_text_json(messages, strlen(messages), NULL, text, 3, &needed, &error));
+  EXPECT_OK(dsv4_chat_render_text(messages, strlen(messages), NULL, text, 3, &needed, &error));
   EXPECT(needed == strlen(BOS USER "Hi" ASSISTANT "</think>"));
   EXPECT(memcmp(text, BOS, 3) == 0 && text[3] == '.');
 }
@@ -217,14 +216,14 @@ static void test_render_errors(void) {
   dsv4_chat_options options = DSV4_CHAT_OPTIONS_INIT;
   int32_t ids[kMaxPrompt];
   size_t needed = 77;
-  EXPECT_FAILS(dsv4_chat_render_json(NULL, "[]", 2, NULL, ids, kMaxPrompt, &needed, &error),
+  EXPECT_FAILS(dsv4_chat_render(NULL, "[]", 2, NULL, ids, kMaxPrompt, &needed, &error),
                DSV4_ERR_INVALID_ARGUMENT, "tokenizer is NULL");
-  EXPECT_FAILS(dsv4_chat_render_json(tokenizer, NULL, 0, NULL, ids, kMaxPrompt, &needed, &error),
+  EXPECT_FAILS(dsv4_chat_render(tokenizer, NULL, 0, NULL, ids, kMaxPrompt, &needed, &error),
                DSV4_ERR_INVALID_ARGUMENT, "messages is NULL");
-  EXPECT_FAILS(dsv4_chat_render_json(tokenizer, "[]", 2, NULL, NULL, 1, &needed, &error),
+  EXPECT_FAILS(dsv4_chat_render(tokenizer, "[]", 2, NULL, NULL, 1, &needed, &error),
                DSV4_ERR_INVALID_ARGUMENT, "ids is NULL");
   EXPECT_FAILS(render("[]", NULL, ids, NULL), DSV4_ERR_INVALID_ARGUMENT, "needed is NULL");
-  EXPECT_FAILS(dsv4_chat_render_text_json("[]", 2, NULL, NULL, 1, &needed, &error),
+  EXPECT_FAILS(dsv4_chat_render_text("[]", 2, NULL, NULL, 1, &needed, &error),
                DSV4_ERR_INVALID_ARGUMENT, "text is NULL");
   EXPECT_FAILS(render_text("[]", NULL, NULL), DSV4_ERR_INVALID_ARGUMENT, "needed is NULL");
   EXPECT_FAILS(render_text("[{]", NULL, &needed), DSV4_ERR_CORRUPT, "messages: line 1, column 3");
@@ -264,59 +263,9 @@ static void test_render_errors(void) {
   EXPECT_FAILS(render_text("[]", &options, &needed), DSV4_ERR_INVALID_ARGUMENT,
                "options.reserved is 1");
   options.reserved = 0;
-  options.struct_size = 31;
+  options.struct_size = sizeof options - 1;
   EXPECT_FAILS(render("[]", &options, ids, &needed), DSV4_ERR_INVALID_ARGUMENT,
-               "options.struct_size is 31");
-  EXPECT(needed == 77);
-}
-
-static dsv4_status parse(const char* completion, dsv4_thinking_mode thinking, char* json,
-                         size_t capacity, size_t* needed) {
-  return dsv4_chat_parse(completion, strlen(completion), thinking, json, capacity, needed, &error);
-}
-
-static void expect_message(const char* completion, dsv4_thinking_mode thinking,
-                           const char* expected) {
-  char json[1024];
-  size_t needed = 0;
-  EXPECT_OK(parse(completion, thinking, json, sizeof json, &needed));
-  EXPECT(needed == strlen(expected));
-  EXPECT(memcmp(json, expected, needed) == 0);
-}
-
-static void test_parse(void) {
-  char json[4] = "....";
-  size_t needed = 77;
-  expect_message("Hi \"you\"" EOS, DSV4_THINKING_OFF,
-                 "{\"role\": \"assistant\", \"content\": \"Hi \\\"you\\\"\", "
-                 "\"reasoning_content\": \"\", \"tool_calls\": []}");
-  expect_message("Hm.</think>Hi" EOS, DSV4_THINKING_HIGH,
-                 "{\"role\": \"assistant\", \"content\": \"Hi\", "
-                 "\"reasoning_content\": \"Hm.\", \"tool_calls\": []}");
-  expect_message("Hm.</think>Hi\n\n<" DSML "tool_calls>\n<" DSML "invoke name=\"f\">\n<" DSML
-                 "parameter name=\"a\" string=\"false\">1</" DSML "parameter>\n</" DSML
-                 "invoke>\n</" DSML "tool_calls>" EOS,
-                 DSV4_THINKING_MAX,
-                 "{\"role\": \"assistant\", \"content\": \"Hi\", "
-                 "\"reasoning_content\": \"Hm.\", \"tool_calls\": [{\"type\": \"function\", "
-                 "\"function\": {\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}}]}");
-  EXPECT_OK(parse("Hi" EOS, DSV4_THINKING_OFF, json, 3, &needed));
-  EXPECT(needed == strlen("{\"role\": \"assistant\", \"content\": \"Hi\", "
-                          "\"reasoning_content\": \"\", \"tool_calls\": []}"));
-  EXPECT(memcmp(json, "{\"r.", 4) == 0);
-
-  needed = 77;
-  EXPECT_FAILS(parse("Hi", DSV4_THINKING_OFF, json, 3, &needed), DSV4_ERR_CORRUPT,
-               "completion: no <" BAR "end");
-  EXPECT_FAILS(parse("Hi" EOS "!", DSV4_THINKING_OFF, json, 3, &needed), DSV4_ERR_CORRUPT,
-               "completion: ");
-  EXPECT_FAILS(parse("\xff" EOS, DSV4_THINKING_OFF, json, 3, &needed), DSV4_ERR_INVALID_ARGUMENT,
-               "0");
-  EXPECT_FAILS(parse("Hi" EOS, 4, json, 3, &needed), DSV4_ERR_INVALID_ARGUMENT, "thinking is 4");
-  EXPECT_FAILS(parse("Hi" EOS, 0, NULL, 3, &needed), DSV4_ERR_INVALID_ARGUMENT, "json is NULL");
-  EXPECT_FAILS(parse("Hi" EOS, 0, json, 3, NULL), DSV4_ERR_INVALID_ARGUMENT, "needed is NULL");
-  EXPECT_FAILS(dsv4_chat_parse(NULL, 1, 0, json, 3, &needed, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "completion is NULL");
+               "options.struct_size is");
   EXPECT(needed == 77);
 }
 
@@ -331,7 +280,6 @@ int main(void) {
   test_sizes();
   test_forgery();
   test_render_errors();
-  test_parse();
   dsv4_tokenizer_close(owned);
   return 0;
 }

@@ -71,8 +71,8 @@ refused 2 '--think|"medium"|off, low, high or max' -m "$model" --think=medium -p
 refused 2 '--chat-encoder|"0732"|auto, preview or 0731' -m "$model" --chat-encoder 0732 -p Hi
 refused 2 '--raw|--chat-encoder cannot be combined' -m "$model" --raw --chat-encoder 0731 -p Hi
 refused 2 '--color|"green"' -m "$model" --color green -p Hi
-refused 2 '--numerics|"fp64"|published, fp32 or exact' -m "$model" --numerics fp64 -p Hi
-refused 2 '--cache-format|"fp4"|packed' -m "$model" --cache-format fp4 -p Hi
+refused 2 'settings[0]|"numerics=fp64"|published, fp32, exact' -m "$model" --numerics fp64 -p Hi
+refused 2 'settings[0]|"cache_format=fp4"|packed' -m "$model" --cache-format fp4 -p Hi
 refused 2 '--presence-penalty|"3"|-2 to 2' -m "$model" --presence-penalty 3 -p Hi
 refused 2 '--stop|""' -m "$model" --stop '' -p Hi
 refused 2 '--devices|"-1"' -m "$model" --devices=-1 -p Hi

@@ -89,6 +89,13 @@ expect 'JSON by a schema' sh -c "tr -d ' \t\r\n' <out | grep -qxE '\{\"n\":-?[0-
 run -p "$question" --presence-penalty 2 --frequency-penalty 2 --repetition-penalty 100 --temp 0 </dev/null
 expect 'another answer by penalties' sh -c '! cmp -s out paris'
 
+# The machine's devices, without a model.
+"$chat" --list-devices >out 2>err </dev/null
+expect 'the CPU in the list' grep -q '^cpu  .* GB free$' out
+expect 'GPUs, or why there is none' grep -q '^cuda' out
+"$chat" --list-devices --json >out 2>err </dev/null
+expect 'devices as JSON' grep -qE '^\{"event": "devices", "devices": \[\{"id": "cuda.*\{"id": "cpu", .*\}$' out
+
 # The engine as it was asked for.
 run --plan --json --backend reference --numerics exact --cache-format fp8_per_tensor --threads 1 --chunk 64 \
   --draft 2 -c 1024 --devices 0 </dev/null
@@ -174,9 +181,9 @@ run --json --no-stats --frob </dev/null
 expect 'a wrong option as JSON' grep -qxF \
   '{"event": "error", "status": "", "exit_code": 2, "message": "unknown option --frob"}' out
 expect 'exit code 2' test "$status" -eq 2
-run --json -p "$(printf 'a\377')" </dev/null
+run --json -c 16385 -p "$question" </dev/null
 expect 'an error of the library as JSON' grep -q \
-  '^{"event": "error", "status": "INVALID_ARGUMENT", "exit_code": 2, "message": ".*UTF-8' out
+  '^{"event": "error", "status": "INVALID_ARGUMENT", "exit_code": 2, "message": ".*context_tokens' out
 
 # Sampling: the same seed, the same text.
 story='Write a short story about Ralf and a ring.'
@@ -193,7 +200,7 @@ expect 'another text from another seed' sh -c '! cmp -s half1 story6'
 # Without a model.
 status=0
 "$chat" --help >out 2>err || status=$?
-expect '--help on stdout' grep -q 'usage: dsv4-chat -m DIR' out
+expect '--help on stdout' grep -q 'usage: dsv4-chat -m MODEL' out
 expect 'exit code 0 of --help' test "$status" -eq 0
 "$chat" --version >out 2>err
 expect '--version' grep -q '^dsv4 [0-9]*\.[0-9]*\.[0-9]* (' out
@@ -213,6 +220,13 @@ status=0
 "$chat" -m "$model" -p "$question" --no-stats >/dev/full 2>err </dev/null || status=$?
 expect 'exit code 1 for a full disk' test "$status" -eq 1
 expect 'which it reports' grep -q 'standard output' err
+# So is a disk that is full when the conversation is saved: nothing is wrong with the model.
+status=0
+(trap '' XFSZ; ulimit -f 1; exec "$chat" -m "$model" -p "$question" --no-stats --save full) \
+  >out 2>err </dev/null || status=$?
+expect 'exit code 1 for a save on a full disk' test "$status" -eq 1
+expect 'the file that cannot be saved' grep -q '^dsv4-chat: .*full' err
+expect 'no file is left' test ! -e full
 
 # Little memory: not what sanitizers work in.
 if ! grep -q __asan_init "$chat" && ! grep -q __tsan_init "$chat"; then

@@ -85,17 +85,14 @@ static void test_text(const char* folder) {
   static const char kCompletion[] =
       "It is Paris.<\xef\xbd\x9c"
       "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>";
-  const dsv4_message question = ask(kQuestion);
-  const dsv4_message* messages[1];
   dsv4_chat_options options = DSV4_CHAT_OPTIONS_INIT;
   dsv4_parser_options parsing = DSV4_PARSER_OPTIONS_INIT;
   dsv4_tokenizer* tokenizer = NULL;
   dsv4_parser* parser = NULL;
   Heard heard;
-  int32_t ids[256], again[256];
+  int32_t ids[256];
   char text[512], same[512];
   size_t count = 0, needed = 0, length = 0;
-  messages[0] = &question;
   OK(dsv4_tokenizer_open(folder, &tokenizer, &error));
   CHECK(dsv4_tokenizer_get_vocab_size(tokenizer) > 0);
   CHECK(dsv4_tokenizer_get_added_token(tokenizer, "</think>") >= 0);
@@ -116,20 +113,10 @@ static void test_text(const char* folder) {
   OK(dsv4_parser_end(parser, hear, &heard, &error));
   CHECK(heard.ends == 1 && strcmp(heard.text, "It is Paris.") == 0);
   dsv4_parser_close(parser);
-  OK(dsv4_chat_parse(kCompletion, strlen(kCompletion), DSV4_THINKING_OFF, text, sizeof text,
-                     &needed, &error));
-  CHECK(needed < sizeof text);
-  text[needed] = '\0';
-  CHECK(strstr(text, "It is Paris.") != NULL);
 
-  OK(dsv4_chat_render(tokenizer, messages, 1, DSV4_THINKING_OFF, ids, 256, &count, &error));
-  OK(dsv4_chat_render_messages(tokenizer, messages, 1, &options, again, 256, &needed, &error));
-  CHECK(needed == count && memcmp(ids, again, count * sizeof *ids) == 0);
-  OK(dsv4_chat_render_json(tokenizer, kJson, strlen(kJson), &options, again, 256, &needed, &error));
-  CHECK(needed == count && memcmp(ids, again, count * sizeof *ids) == 0);
-  OK(dsv4_chat_render_text(messages, 1, &options, text, sizeof text, &length, &error));
-  OK(dsv4_chat_render_text_json(kJson, strlen(kJson), &options, same, sizeof same, &needed,
-                                &error));
+  OK(dsv4_chat_render(tokenizer, kJson, strlen(kJson), &options, ids, 256, &count, &error));
+  OK(dsv4_tokenizer_decode(tokenizer, ids, count, text, sizeof text, &length, &error));
+  OK(dsv4_chat_render_text(kJson, strlen(kJson), &options, same, sizeof same, &needed, &error));
   CHECK(needed == length && length < sizeof text && memcmp(text, same, length) == 0);
   dsv4_tokenizer_close(tokenizer);
 }
@@ -144,19 +131,9 @@ static void speak(dsv4_session* session, char text[512]) {
   CHECK(step.finish == DSV4_FINISH_STOP);
 }
 
-static int32_t allow_all(void* user, const int32_t* tokens, size_t count, int64_t prompt_tokens,
-                         uint32_t* allowed, size_t words) {
-  CHECK(tokens != NULL && (int64_t)count >= prompt_tokens);
-  CHECK(words > 0 && allowed[0] == UINT32_MAX);
-  ++*(int*)user;
-  return 0;
-}
-
 static void test_session(dsv4_engine* engine, int calls[8], const char* path) {
-  const dsv4_message question = ask(kQuestion);
-  const dsv4_message* messages[1];
   const dsv4_tokenizer* tokenizer = NULL;
-  dsv4_sampling sampling = DSV4_SAMPLING_INIT, read = DSV4_SAMPLING_INIT;
+  dsv4_sampling sampling = DSV4_SAMPLING_INIT;
   dsv4_session_options options = DSV4_SESSION_OPTIONS_INIT;
   dsv4_sync_options sync_options = DSV4_SYNC_OPTIONS_INIT;
   dsv4_sync_result synced = DSV4_SYNC_RESULT_INIT;
@@ -170,22 +147,18 @@ static void test_session(dsv4_engine* engine, int calls[8], const char* path) {
   float log_prob = 1;
   int64_t pending = -1;
   size_t count = 0, length = 0, needed = 0;
-  int masks = 0;
+  uint32_t words[2048 / 32];
   char text[512];
   uint8_t* image;
-  messages[0] = &question;
   steps[0] = &step;
   OK(dsv4_engine_get_tokenizer(engine, &tokenizer, &error));
-  OK(dsv4_chat_render(tokenizer, messages, 1, DSV4_THINKING_OFF, prompt, 256, &count, &error));
+  OK(dsv4_chat_render(tokenizer, kJson, strlen(kJson), NULL, prompt, 256, &count, &error));
   OK(dsv4_sampling_init(engine, &sampling, &error));
-  sampling.temperature = 0;
+  CHECK(sampling.temperature == DSV4_GREEDY);
   options.sampling = &sampling;
   OK(dsv4_session_open(engine, &options, &session, &error));
   sampling.log_probs = 1;
   OK(dsv4_session_set_sampling(session, &sampling, &error));
-  OK(dsv4_session_get_sampling(session, &read, &error));
-  CHECK(read.temperature == 0 && read.log_probs == 1);
-  OK(dsv4_session_set_token_mask(session, allow_all, &masks, &error));
   OK(dsv4_session_sync(session, prompt, count, &sync_options, &synced, &error));
   CHECK(synced.pending_tokens == (int64_t)count);
   OK(dsv4_session_prefill(session, 0, count_progress, calls, &pending, &error));
@@ -193,9 +166,10 @@ static void test_session(dsv4_engine* engine, int calls[8], const char* path) {
   dsv4_session_cancel(session);
   dsv4_session_stop(session);
   dsv4_session_resume(session);
-  OK(dsv4_engine_step(engine, &session, 1, steps, &status, NULL, &error));
-  CHECK(status == DSV4_OK && step.token >= 0 && masks == 1);
-  OK(dsv4_session_set_token_mask(session, NULL, NULL, &error));
+  memset(words, 0xff, sizeof words);
+  OK(dsv4_session_set_allowed(session, words, 2048 / 32, &error));
+  OK(dsv4_engine_step(engine, &session, 1, NULL, NULL, steps, &status, NULL, &error));
+  CHECK(status == DSV4_OK && step.token >= 0);
   OK(dsv4_session_get_tokens(session, &tokens, &length, &error));
   CHECK(length == count + 1 && memcmp(tokens, prompt, count * sizeof *prompt) == 0);
   OK(dsv4_session_get_log_probs(session, (int64_t)count, &log_prob, NULL, NULL, 0, NULL, &error));
@@ -224,24 +198,22 @@ static void test_session(dsv4_engine* engine, int calls[8], const char* path) {
 }
 
 static void test_grammars(dsv4_engine* engine) {
-  static const char kSchema[] = "{\"const\":1}", kPattern[] = "[0-9]{2}",
-                    kRules[] = "root ::= \"a\"", kTools[] = "[{\"name\":\"f\"}]";
+  static const char kPattern[] = "[0-9]{2}", kTools[] = "[{\"name\":\"f\"}]";
   const dsv4_tool_options options = DSV4_TOOL_OPTIONS_INIT;
   dsv4_sampling sampling = DSV4_SAMPLING_INIT;
   dsv4_session_options session_options = DSV4_SESSION_OPTIONS_INIT;
   dsv4_session* session = NULL;
-  dsv4_grammar *grammar = NULL, *pattern = NULL;
+  dsv4_grammar* grammar = NULL;
   const int32_t prompt = 0;
   char text[512];
-  OK(dsv4_grammar_open_schema(engine, kSchema, strlen(kSchema), &grammar, &error));
-  dsv4_grammar_close(grammar);
-  OK(dsv4_grammar_open_ebnf(engine, kRules, strlen(kRules), &grammar, &error));
-  dsv4_grammar_close(grammar);
+  size_t needed = 0;
   OK(dsv4_grammar_open_tools(engine, kTools, strlen(kTools), &options, &grammar, &error));
   dsv4_grammar_close(grammar);
-  OK(dsv4_grammar_open_regex(engine, kPattern, strlen(kPattern), &pattern, &error));
-  OK(dsv4_grammar_share(pattern, &grammar, &error));
-  dsv4_grammar_close(pattern);
+  OK(dsv4_grammar_open_answer(engine, kTools, strlen(kTools), "{}", 2, &options, &grammar, &error));
+  OK(dsv4_grammar_get_unenforced(grammar, text, sizeof text, &needed, &error));
+  CHECK(needed == 2 && memcmp(text, "[]", 2) == 0);
+  dsv4_grammar_close(grammar);
+  OK(dsv4_grammar_open(engine, DSV4_GRAMMAR_REGEX, kPattern, strlen(kPattern), &grammar, &error));
   sampling.grammar = grammar;
   session_options.sampling = &sampling;
   OK(dsv4_session_open(engine, &session_options, &session, &error));
@@ -267,46 +239,32 @@ static void test_conversation(dsv4_engine* engine) {
   const dsv4_message* messages[1];
   const dsv4_chat_options options = DSV4_CHAT_OPTIONS_INIT;
   dsv4_session* session = NULL;
-  dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  dsv4_sync_result synced = DSV4_SYNC_RESULT_INIT;
   Heard heard;
   char json[512];
-  size_t count = 0, needed = 0;
+  size_t needed = 0;
   messages[0] = &question;
-  OK(dsv4_session_open_messages(engine, NULL, messages, 1, &options, &session, &error));
+  OK(dsv4_session_open(engine, NULL, &session, &error));
+  OK(dsv4_session_sync_messages(session, messages, 1, &options, &synced, &error));
+  CHECK(synced.pending_tokens > 0);
   hear_turn(session);
-  OK(dsv4_session_get_message_count(session, &count, &error));
-  CHECK(count == 2);
   OK(dsv4_session_get_reply_json(session, json, sizeof json, &needed, &error));
   CHECK(needed < sizeof json);
   json[needed] = '\0';
   CHECK(strstr(json, kAnswer) != NULL);
-  OK(dsv4_session_append_messages(session, messages, 1, &error));
-  OK(dsv4_session_replace_messages(session, 2, 1, messages, 1, &error));
-  OK(dsv4_session_replace_json(session, 2, 1, kJson, strlen(kJson), &error));
-  OK(dsv4_session_get_messages_json(session, 0, 9, json, sizeof json, &needed, &error));
-  CHECK(needed > strlen(kAnswer));
-  OK(dsv4_session_truncate_messages(session, 1, &error));
+  OK(dsv4_session_sync_json(session, kJson, strlen(kJson), &options, &synced, &error));
   {
     void* users[1] = {&heard};
     dsv4_step_result pass = DSV4_STEP_RESULT_INIT, *passes[1] = {&pass};
     dsv4_status status = DSV4_ERR_INTERNAL;
     memset(&heard, 0, sizeof heard);
-    OK(dsv4_engine_step_events(engine, &session, 1, hear, users, passes, &status, NULL, &error));
+    OK(dsv4_engine_step(engine, &session, 1, hear, users, passes, &status, NULL, &error));
     CHECK(status == DSV4_OK);
   }
-  OK(dsv4_session_truncate_messages(session, 1, &error));
-  hear_turn(session);
-  dsv4_session_close(session);
-
-  OK(dsv4_session_open_json(engine, NULL, kJson, strlen(kJson), NULL, &session, &error));
-  OK(dsv4_session_set_chat_options(session, &options, &error));
-  memset(&heard, 0, sizeof heard);
-  OK(dsv4_session_step_events(session, hear, &heard, &step, &error));
   OK(dsv4_session_end_turn(session, hear, &heard, &error));
   CHECK(heard.ends == 1);
-  OK(dsv4_session_append_json(session, kJson, strlen(kJson), &error));
-  OK(dsv4_session_get_message_count(session, &count, &error));
-  CHECK(count == 3);
+  OK(dsv4_session_sync_messages(session, messages, 1, NULL, NULL, &error));
+  hear_turn(session);
   dsv4_session_close(session);
 }
 
@@ -329,6 +287,8 @@ int main(int argc, char** argv) {
   options.progress_user = calls;
   OK(dsv4_plan(argv[1], &options, &plan, &error));
   OK(dsv4_plan_device(argv[1], &options, 0, &device, &error));
+  OK(dsv4_list_devices(NULL, 0, &needed, &error));
+  CHECK(needed >= 2);
   CHECK(device.weight_bytes == plan.weight_bytes);
   CHECK(dsv4_group_create_id(&options, description, 0, &needed, NULL) == DSV4_ERR_INVALID_ARGUMENT);
   CHECK(dsv4_group_serve(argv[1], &options, NULL) == DSV4_ERR_INVALID_ARGUMENT);
@@ -336,14 +296,10 @@ int main(int argc, char** argv) {
   OK(dsv4_engine_open(argv[1], &options, &engine, &error));
   OK(dsv4_engine_get_info(engine, &info, &error));
   CHECK(info.context_tokens == 256 && info.weight_bytes == plan.weight_bytes);
-  OK(dsv4_engine_get_device(engine, 0, &device, &error));
-  CHECK(device.cache_bytes == info.cache_bytes);
   OK(dsv4_engine_get_identity(engine, &identity, &error));
   CHECK(needed < sizeof description);
   description[needed] = '\0';
   CHECK(strstr(description, identity.fingerprint) != NULL);
-  OK(dsv4_engine_get_metrics_json(engine, description, sizeof description, &needed, &error));
-  CHECK(needed > 0 && needed < sizeof description && description[0] == '{');
   test_session(engine, calls, argv[2]);
   test_grammars(engine);
   test_conversation(engine);

@@ -64,7 +64,8 @@ static void record(void* user, const dsv4_parser_event* event) {
       ++turn->ends;
       turn->stopped = event->stopped;
   }
-  turn->inside = dsv4_session_append_json(turn->session, kQuestion, strlen(kQuestion), NULL);
+  turn->inside =
+      dsv4_session_sync_json(turn->session, kQuestion, strlen(kQuestion), NULL, NULL, NULL);
 }
 
 /* At most `steps` tokens of the next turn. */
@@ -84,21 +85,46 @@ static dsv4_finish generate_events(dsv4_session* session, Turn* turn, int steps)
   return step.finish;
 }
 
+static void sync_json(dsv4_session* session, const char* messages, dsv4_thinking_mode thinking) {
+  dsv4_chat_options options = DSV4_CHAT_OPTIONS_INIT;
+  options.thinking = thinking;
+  EXPECT_OK(dsv4_session_sync_json(session, messages, strlen(messages), &options, NULL, &error));
+}
+
 static dsv4_session* open_json(dsv4_engine* engine, const char* messages,
                                dsv4_thinking_mode thinking) {
   dsv4_session* session = NULL;
-  dsv4_chat_options options = DSV4_CHAT_OPTIONS_INIT;
-  options.thinking = thinking;
-  EXPECT_OK(
-      dsv4_session_open_json(engine, NULL, messages, strlen(messages), &options, &session, &error));
-  EXPECT(session != NULL);
+  EXPECT_OK(dsv4_session_open(engine, NULL, &session, &error));
+  sync_json(session, messages, thinking);
   return session;
 }
 
-static size_t message_count(const dsv4_session* session) {
-  size_t count = 99;
-  EXPECT_OK(dsv4_session_get_message_count(session, &count, &error));
-  return count;
+/* A host's list of messages, a JSON array. */
+typedef struct List {
+  char json[4 * kMaxText];
+} List;
+
+/* Appends the messages of the array `more`. */
+static void append_to(List* list, const char* more) {
+  size_t length = strlen(list->json);
+  EXPECT(length + strlen(more) + 2 < sizeof list->json && more[0] == '[');
+  if (length > 2) {
+    list->json[length - 1] = ',';
+    strcpy(list->json + length, more + 1);
+  } else {
+    strcpy(list->json, more);
+  }
+}
+
+/* Appends the reply, as a host does before the next sync. */
+static void append_reply(List* list, const dsv4_session* session) {
+  char reply[kMaxText];
+  size_t needed = 0;
+  EXPECT_OK(dsv4_session_get_reply_json(session, reply + 1, sizeof reply - 3, &needed, &error));
+  EXPECT(needed < sizeof reply - 3);
+  reply[0] = '[';
+  strcpy(reply + 1 + needed, "]");
+  append_to(list, reply);
 }
 
 /* The timeline is the prompt of `messages`. */
@@ -111,56 +137,92 @@ static void expect_timeline(dsv4_engine* engine, const dsv4_session* session, co
   dsv4_chat_options options = DSV4_CHAT_OPTIONS_INIT;
   options.thinking = thinking;
   EXPECT_OK(dsv4_engine_get_tokenizer(engine, &tokenizer, &error));
-  EXPECT_OK(dsv4_chat_render_json(tokenizer, messages, strlen(messages), &options, prompt,
-                                  kMaxPrompt, &length, &error));
+  EXPECT_OK(dsv4_chat_render(tokenizer, messages, strlen(messages), &options, prompt, kMaxPrompt,
+                             &length, &error));
   EXPECT_OK(dsv4_session_get_tokens(session, &tokens, &count, &error));
   EXPECT(count == length && memcmp(tokens, prompt, count * sizeof prompt[0]) == 0);
 }
 
 static void test_turns(dsv4_engine* engine) {
   Turn turn;
+  List list = {"[]"};
   dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
+  dsv4_sync_result synced = DSV4_SYNC_RESULT_INIT;
   dsv4_session* session = open_json(engine, "[]", DSV4_THINKING_OFF);
   int64_t pending = -1, used;
-  EXPECT(message_count(session) == 0);
-  EXPECT_OK(dsv4_session_append_json(session, kQuestion, strlen(kQuestion), &error));
-  EXPECT(message_count(session) == 1);
+  append_to(&list, kQuestion);
+  sync_json(session, list.json, DSV4_THINKING_OFF);
   expect_timeline(engine, session, kQuestion, DSV4_THINKING_OFF);
   EXPECT_OK(dsv4_session_prefill(session, 0, NULL, NULL, &pending, &error));
   EXPECT(pending == 0);
   EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
   EXPECT(strcmp(turn.text, kAnswer) == 0);
   EXPECT(turn.reasoning[0] == '\0' && turn.calls == 0);
-  EXPECT(message_count(session) == 2);
   EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
   used = stats.used_tokens;
 
   /* As structs; all but the token that ended the turn is reused. */
+  dsv4_message question = message_of(DSV4_ROLE_USER, "What is the capital of France?");
+  dsv4_message answer = message_of(DSV4_ROLE_ASSISTANT, kAnswer);
   dsv4_message next = message_of(DSV4_ROLE_USER, "What is the capital of Italy?");
-  const dsv4_message* list[] = {&next};
-  EXPECT_OK(dsv4_session_append_messages(session, list, 1, &error));
+  const dsv4_message* three[] = {&question, &answer, &next};
+  EXPECT_OK(dsv4_session_sync_messages(session, three, 3, NULL, &synced, &error));
+  EXPECT(synced.reused_tokens == used - 1 && synced.pending_tokens > 0);
   EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
   EXPECT(stats.cached_tokens == used - 1);
   EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
   EXPECT(strcmp(turn.text, "The capital of Italy is Rome.") == 0);
 
-  /* Both turns again. */
-  EXPECT(message_count(session) == 4);
-  EXPECT_OK(dsv4_session_truncate_messages(session, 1, &error));
-  EXPECT(message_count(session) == 1);
+  /* The first turn again, and no message at all. */
+  EXPECT_OK(dsv4_session_sync_messages(session, three, 1, NULL, NULL, &error));
   EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
   EXPECT(strcmp(turn.text, kAnswer) == 0);
-  EXPECT_OK(dsv4_session_truncate_messages(session, 0, &error));
-  EXPECT(message_count(session) == 0);
-  dsv4_session_close(session);
+  EXPECT_OK(dsv4_session_sync_messages(session, NULL, 0, NULL, NULL, &error));
+  expect_timeline(engine, session, "[]", DSV4_THINKING_OFF);
 
   /* Without a result. */
-  EXPECT_OK(dsv4_session_open_messages(engine, NULL, list, 1, NULL, &session, &error));
+  EXPECT_OK(dsv4_session_sync_messages(session, &three[2], 1, NULL, NULL, &error));
   memset(&turn, 0, sizeof turn);
+  turn.session = session;
   while (turn.ends == 0) {
     EXPECT_OK(dsv4_session_step_events(session, &record, &turn, NULL, &error));
   }
   EXPECT(strcmp(turn.text, "The capital of Italy is Rome.") == 0);
+  dsv4_session_close(session);
+}
+
+/* An edited question is answered; a turn before it stays as sampled, and so do its rows. An edited
+ * turn is rendered from its text. */
+static void test_edits(dsv4_engine* engine) {
+  static const char kGermany[] =
+      "[{\"role\": \"user\", \"content\": \"What is the capital of Germany?\"}]";
+  static const char kOther[] =
+      "[{\"role\": \"user\", \"content\": \"What is the capital of France?\"}, "
+      "{\"role\": \"assistant\", \"content\": \"Lyon.\"}]";
+  Turn turn;
+  List list = {"[]"}, edited;
+  dsv4_sync_result synced = DSV4_SYNC_RESULT_INIT;
+  dsv4_session* session = open_json(engine, kQuestion, DSV4_THINKING_OFF);
+  append_to(&list, kQuestion);
+  EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
+  append_reply(&list, session);
+  edited = list;
+  append_to(&list, kSum);
+  sync_json(session, list.json, DSV4_THINKING_OFF);
+  EXPECT(generate_events(session, &turn, 3) == DSV4_FINISH_NONE);
+  append_to(&edited, kGermany);
+  EXPECT_OK(
+      dsv4_session_sync_json(session, edited.json, strlen(edited.json), NULL, &synced, &error));
+  expect_timeline(engine, session, edited.json, DSV4_THINKING_OFF);
+  EXPECT(synced.common_tokens > synced.pending_tokens);
+  EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
+  EXPECT(strstr(turn.text, "Berlin") != NULL);
+  sync_json(session, kOther, DSV4_THINKING_OFF);
+  expect_timeline(engine, session, kOther, DSV4_THINKING_OFF);
+  /* What is refused changes nothing. */
+  EXPECT_FAILS(dsv4_session_sync_json(session, kWizard, strlen(kWizard), NULL, NULL, &error),
+               DSV4_ERR_UNSUPPORTED, "wizard");
+  expect_timeline(engine, session, kOther, DSV4_THINKING_OFF);
   dsv4_session_close(session);
 }
 
@@ -193,11 +255,13 @@ static void test_calls(dsv4_engine* engine) {
     EXPECT(strncmp(json, kPrefix, strlen(kPrefix)) == 0);
     EXPECT(strstr(json, kCalls) != NULL);
 
-    dsv4_message result = message_of(DSV4_ROLE_TOOL, "{\"status\": \"ok\"}");
-    const dsv4_message* list[] = {&result};
-    result.tool_call_id = turn.id;
-    result.tool_call_id_length = strlen(turn.id);
-    EXPECT_OK(dsv4_session_append_messages(session, list, 1, &error));
+    List list = {"[]"};
+    append_to(&list, kLight);
+    append_reply(&list, session);
+    append_to(&list,
+              "[{\"role\": \"tool\", \"tool_call_id\": \"call_2_0\", \"content\": "
+              "\"{\\\"status\\\": \\\"ok\\\"}\"}]");
+    sync_json(session, list.json, modes[i]);
     EXPECT(generate_events(session, &turn, 200) == DSV4_FINISH_STOP);
     EXPECT(turn.calls == 0 && strstr(turn.text, "light") != NULL);
     dsv4_session_close(session);
@@ -232,8 +296,7 @@ static void test_cut_calls(dsv4_engine* engine) {
   for (limit = 1; limit <= 60; ++limit) {
     dsv4_finish finish;
     sampling.max_tokens = limit;
-    EXPECT_OK(
-        dsv4_session_open_json(engine, &options, kLight, strlen(kLight), NULL, &session, &error));
+    EXPECT_OK(open_json_with(engine, &options, kLight, NULL, &session));
     finish = generate_events(session, &turn, 100);
     EXPECT((finish == DSV4_FINISH_TOOL_CALL) == (turn.stopped == 1));
     EXPECT(turn.whole_calls == 1 || !turn.stopped);
@@ -252,8 +315,7 @@ static void test_cut_calls(dsv4_engine* engine) {
   EXPECT(needed <= 256);
   sampling.forced_tokens = ids;
   sampling.forced_count = needed;
-  EXPECT_OK(
-      dsv4_session_open_json(engine, &options, kLight, strlen(kLight), NULL, &session, &error));
+  EXPECT_OK(open_json_with(engine, &options, kLight, NULL, &session));
   EXPECT(generate_events(session, &turn, 300) == DSV4_FINISH_STOP);
   EXPECT(turn.calls == 2 && turn.whole_calls == 1);
   EXPECT_OK(dsv4_session_get_reply_json(session, json, sizeof json, &needed, &error));
@@ -264,35 +326,33 @@ static void test_cut_calls(dsv4_engine* engine) {
 
 static void test_ending_and_options(dsv4_engine* engine) {
   Turn turn, rest;
-  size_t needed = 0;
-  char json[kMaxText];
-  dsv4_chat_options options = DSV4_CHAT_OPTIONS_INIT;
+  List list = {"[]"};
   dsv4_session* session = open_json(engine, kSum, DSV4_THINKING_HIGH);
+  append_to(&list, kSum);
   EXPECT(generate_events(session, &turn, 6) == DSV4_FINISH_NONE);
   EXPECT(turn.reasoning[0] != '\0' && turn.text[0] == '\0');
-  EXPECT(message_count(session) == 1);
-  EXPECT_OK(dsv4_session_get_reply_json(session, json, sizeof json, &needed, &error));
-  EXPECT(needed > 0);
   memset(&rest, 0, sizeof rest);
   rest.session = session;
   EXPECT_OK(dsv4_session_end_turn(session, &record, &rest, &error));
   EXPECT(rest.ends == 1 && !rest.stopped);
-  EXPECT(message_count(session) == 2);
+  append_reply(&list, session);
+  EXPECT(strstr(list.json, turn.reasoning) != NULL);
   /* There is nothing more to end, and nothing to generate. */
   EXPECT_OK(dsv4_session_end_turn(session, NULL, NULL, &error));
   EXPECT_FAILS(dsv4_session_step_events(session, &record, &turn, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "messages[1] (role \"assistant\")");
-  EXPECT_OK(dsv4_session_set_chat_options(session, &options, &error));
-  EXPECT_OK(dsv4_session_append_json(session, kQuestion, strlen(kQuestion), &error));
+  append_to(&list, kQuestion);
+  sync_json(session, list.json, DSV4_THINKING_OFF);
   EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
   EXPECT(strcmp(turn.text, kAnswer) == 0 && turn.reasoning[0] == '\0');
-  EXPECT_OK(dsv4_session_set_chat_options(session, NULL, &error));
 
-  /* Appending ends a turn as well. */
-  EXPECT_OK(dsv4_session_append_json(session, kQuestion, strlen(kQuestion), &error));
+  /* A sync ends a turn as well, and begins another one. */
+  sync_json(session, kQuestion, DSV4_THINKING_OFF);
   EXPECT(generate_events(session, &turn, 2) == DSV4_FINISH_NONE);
-  EXPECT_OK(dsv4_session_append_json(session, kQuestion, strlen(kQuestion), &error));
-  EXPECT(message_count(session) == 7);
+  sync_json(session, kQuestion, DSV4_THINKING_OFF);
+  expect_timeline(engine, session, kQuestion, DSV4_THINKING_OFF);
+  EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
+  EXPECT(strcmp(turn.text, kAnswer) == 0);
   dsv4_session_close(session);
 }
 
@@ -316,8 +376,10 @@ static void test_saved(dsv4_engine* engine) {
   session = open_json(engine, kAll, DSV4_THINKING_OFF);
   EXPECT_FAILS(dsv4_session_load_memory(session, image, size - 1, &error), DSV4_ERR_CORRUPT, "");
   EXPECT_OK(dsv4_session_load_memory(session, image, size, &error));
-  EXPECT(message_count(session) == 2);
-  EXPECT_OK(dsv4_session_append_json(session, kSum, strlen(kSum), &error));
+  List list = {"[]"};
+  append_to(&list, kAll);
+  append_to(&list, kSum);
+  sync_json(session, list.json, DSV4_THINKING_OFF);
   EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
   /* All but the token that ended the turn, which was never computed. */
   EXPECT(stats.cached_tokens == saved.used_tokens - 1 && stats.prompt_tokens > saved.used_tokens);
@@ -381,49 +443,50 @@ static void test_arguments(dsv4_engine* engine) {
   size_t count = 0;
   dsv4_session *session = NULL, *plain = NULL;
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  dsv4_sync_result synced = DSV4_SYNC_RESULT_INIT;
   dsv4_chat_options options = DSV4_CHAT_OPTIONS_INIT;
   memset(&turn, 0, sizeof turn);
-  EXPECT_FAILS(dsv4_session_open_json(NULL, NULL, "[]", 2, NULL, &session, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "engine is NULL");
-  EXPECT_FAILS(dsv4_session_open_json(engine, NULL, "[]", 2, NULL, NULL, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "session is NULL");
-  EXPECT_FAILS(dsv4_session_open_json(engine, NULL, NULL, 0, NULL, &session, &error),
+  EXPECT_FAILS(dsv4_session_sync_json(NULL, "[]", 2, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "session is NULL");
+  EXPECT_OK(dsv4_session_open(engine, NULL, &plain, &error));
+  EXPECT_FAILS(dsv4_session_step_events(plain, &record, &turn, NULL, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "not synced to messages");
+  EXPECT_FAILS(dsv4_session_end_turn(plain, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "not synced to messages");
+  EXPECT_FAILS(dsv4_session_sync_json(plain, NULL, 0, NULL, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "messages is NULL");
-  EXPECT_FAILS(dsv4_session_open_json(engine, NULL, "[", 1, NULL, &session, &error),
-               DSV4_ERR_CORRUPT, "messages: line 1");
-  EXPECT_FAILS(dsv4_session_open_messages(engine, NULL, NULL, 1, NULL, &session, &error),
+  EXPECT_FAILS(dsv4_session_sync_json(plain, "[", 1, NULL, NULL, &error), DSV4_ERR_CORRUPT,
+               "messages: line 1");
+  EXPECT_FAILS(dsv4_session_sync_messages(plain, NULL, 1, NULL, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "messages is NULL");
+  synced.struct_size = 8;
+  EXPECT_FAILS(dsv4_session_sync_json(plain, "[]", 2, NULL, &synced, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "result.struct_size is 8");
   options.context = "[{\"role\": \"user\", \"content\": \"\"}]";
   options.context_length = strlen(options.context);
-  EXPECT_FAILS(dsv4_session_open_json(engine, NULL, "[]", 2, &options, &session, &error),
+  EXPECT_FAILS(dsv4_session_sync_json(plain, "[]", 2, &options, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "options.context");
   options.context = NULL;
   options.context_length = 0;
   options.thinking = 7;
-  EXPECT_FAILS(dsv4_session_open_json(engine, NULL, "[]", 2, &options, &session, &error),
+  EXPECT_FAILS(dsv4_session_sync_json(plain, "[]", 2, &options, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "options.thinking is 7");
-  EXPECT(session == NULL);
+  /* A sync that failed has not made it a session on messages. */
+  EXPECT_FAILS(dsv4_session_step_events(plain, &record, &turn, NULL, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "not synced to messages");
+  dsv4_session_close(plain);
 
   session = open_json(engine, kSystem, DSV4_THINKING_OFF);
-  EXPECT_FAILS(dsv4_session_append_json(session, "[]", 2, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "empty");
-  EXPECT_FAILS(dsv4_session_append_messages(session, NULL, 0, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "empty");
-  EXPECT_FAILS(dsv4_session_append_json(session, "{}", 2, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "messages");
-  EXPECT_FAILS(dsv4_session_append_json(session, kWizard, strlen(kWizard), &error),
+  EXPECT_FAILS(dsv4_session_sync_json(session, "{}", 2, NULL, NULL, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "messages");
+  EXPECT_FAILS(dsv4_session_sync_json(session, kWizard, strlen(kWizard), NULL, NULL, &error),
                DSV4_ERR_UNSUPPORTED, "wizard");
   memset(kLong, ' ', sizeof kLong);
   memcpy(kLong, "[{\"role\":\"user\",\"content\":\"", 27);
   for (count = 27; count + 8 < sizeof kLong; count += 2) kLong[count] = '7';
   memcpy(kLong + sizeof kLong - 3, "\"}]", 3);
-  EXPECT_FAILS(dsv4_session_append_json(session, kLong, sizeof kLong, &error),
+  EXPECT_FAILS(dsv4_session_sync_json(session, kLong, sizeof kLong, NULL, NULL, &error),
                DSV4_ERR_CONTEXT_FULL, "512");
-  EXPECT_FAILS(dsv4_session_truncate_messages(session, 2, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "1 messages");
-  EXPECT_FAILS(dsv4_session_set_chat_options(session, &options, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "options.thinking is 7");
-  EXPECT(message_count(session) == 1);
   expect_timeline(engine, session, kSystem, DSV4_THINKING_OFF);
   EXPECT_FAILS(dsv4_session_step_events(session, &record, &turn, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "messages[0] (role \"system\")");
@@ -433,34 +496,19 @@ static void test_arguments(dsv4_engine* engine) {
   EXPECT_FAILS(dsv4_session_step_events(session, &record, &turn, &step, &error),
                DSV4_ERR_INVALID_ARGUMENT, "result.struct_size is 8");
   step.struct_size = sizeof step;
-  EXPECT_FAILS(dsv4_session_get_message_count(session, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "count is NULL");
   EXPECT_FAILS(dsv4_session_get_reply_json(session, NULL, 0, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "needed is NULL");
 
-  /* A step past the messages; they are not lost by it. */
-  EXPECT_OK(dsv4_session_append_json(session, kQuestion, strlen(kQuestion), &error));
+  /* A step past the messages; the next sync makes up for it. */
+  sync_json(session, kQuestion, DSV4_THINKING_OFF);
   EXPECT_OK(dsv4_session_step(session, &step, &error));
   EXPECT_FAILS(dsv4_session_step_events(session, &record, &turn, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "do not match its messages");
-  EXPECT_OK(dsv4_session_truncate_messages(session, 2, &error));
+  sync_json(session, kQuestion, DSV4_THINKING_OFF);
   EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
   EXPECT(strstr(turn.text, "Paris") != NULL);
-
-  EXPECT_FAILS(dsv4_session_append_json(NULL, "[]", 2, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "session is NULL");
   EXPECT_FAILS(dsv4_session_step_events(NULL, &record, &turn, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "session is NULL");
-  EXPECT_OK(dsv4_session_open(engine, NULL, &plain, &error));
-  EXPECT_FAILS(dsv4_session_append_json(plain, kQuestion, strlen(kQuestion), &error),
-               DSV4_ERR_INVALID_ARGUMENT, "not opened on messages");
-  EXPECT_FAILS(dsv4_session_step_events(plain, &record, &turn, NULL, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "not opened on messages");
-  EXPECT_FAILS(dsv4_session_get_message_count(plain, &count, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "not opened on messages");
-  EXPECT_FAILS(dsv4_session_end_turn(plain, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "not opened on messages");
-  dsv4_session_close(plain);
   dsv4_session_close(session);
 }
 
@@ -493,8 +541,8 @@ static void test_several(dsv4_engine* engine) {
   char plain[256] = "";
   while (running > 0) {
     for (i = 0; i < kCount; ++i) steps[i] = (dsv4_step_result)DSV4_STEP_RESULT_INIT;
-    EXPECT_OK(dsv4_engine_step_events(engine, sessions, kCount, &record, users, results, statuses,
-                                      errors, &error));
+    EXPECT_OK(dsv4_engine_step(engine, sessions, kCount, &record, users, results, statuses, errors,
+                               &error));
     for (i = 0; i < 3; ++i) {
       if (finishes[i] != DSV4_FINISH_NONE) {
         dsv4_error_free(errors[i]);
@@ -518,82 +566,13 @@ static void test_several(dsv4_engine* engine) {
   EXPECT(turns[0].ends == 1 && turns[1].ends == 1 && turns[2].ends == 0 && turns[3].ends == 0);
   for (i = 0; i < kCount; ++i) EXPECT(turns[i].inside == DSV4_ERR_BUSY);
 
-  EXPECT_FAILS(dsv4_engine_step_events(engine, sessions, kCount, NULL, users, results, statuses,
-                                       errors, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "callback is NULL");
   sessions[3] = sessions[0];
-  EXPECT_FAILS(dsv4_engine_step_events(engine, sessions, kCount, &record, NULL, results, statuses,
-                                       errors, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "sessions[3] is named twice");
+  EXPECT_FAILS(
+      dsv4_engine_step(engine, sessions, kCount, &record, NULL, results, statuses, errors, &error),
+      DSV4_ERR_INVALID_ARGUMENT, "sessions[3] is named twice");
   EXPECT(statuses[0] == DSV4_ERR_INVALID_ARGUMENT);
   dsv4_session_close(turns[2].session);
   for (i = 0; i < 3; ++i) dsv4_session_close(sessions[i]);
-}
-
-static void messages_json(const dsv4_session* session, size_t first, size_t count, char* json) {
-  size_t needed = 0;
-  EXPECT_OK(
-      dsv4_session_get_messages_json(session, first, count, json, kMaxText - 1, &needed, &error));
-  EXPECT(needed < kMaxText);
-  json[needed] = '\0';
-}
-
-/* Messages are listed as they were given, and any of them is replaced. */
-static void test_replace(dsv4_engine* engine) {
-  static const char kGermany[] =
-      "[{\"role\": \"user\", \"content\": \"What is the capital of Germany?\"}]";
-  char json[kMaxText], again[kMaxText];
-  Turn turn;
-  dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
-  dsv4_session *session = open_json(engine, kLight, DSV4_THINKING_OFF), *copy;
-  messages_json(session, 0, SIZE_MAX, json);
-  expect_timeline(engine, session, json, DSV4_THINKING_OFF);
-  EXPECT(generate_events(session, &turn, 200) == DSV4_FINISH_TOOL_CALL);
-  messages_json(session, 0, SIZE_MAX, json);
-  copy = open_json(engine, json, DSV4_THINKING_OFF);
-  messages_json(copy, 0, SIZE_MAX, again);
-  EXPECT(strcmp(json, again) == 0);
-  dsv4_session_close(copy);
-  messages_json(session, 2, 1, json);
-  EXPECT(strstr(json, "\"id\": \"call_2_0\"") != NULL && strstr(json, "friendly") == NULL);
-  messages_json(session, 3, 1, json);
-  EXPECT(strcmp(json, "[]") == 0);
-  EXPECT_FAILS(dsv4_session_get_messages_json(session, 4, 1, json, 1, NULL, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "needed is NULL");
-  size_t needed = 0;
-  EXPECT_FAILS(dsv4_session_get_messages_json(session, 4, 1, json, 1, &needed, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "first is 4; the conversation has 3 messages");
-  dsv4_session_close(session);
-
-  /* An edited question is answered; a turn before it stays as sampled, and so do its rows. */
-  session = open_json(engine, kQuestion, DSV4_THINKING_OFF);
-  EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
-  EXPECT_OK(dsv4_session_append_json(session, kSum, strlen(kSum), &error));
-  EXPECT(generate_events(session, &turn, 3) == DSV4_FINISH_NONE);
-  EXPECT_OK(dsv4_session_replace_json(session, 2, 2, kGermany, strlen(kGermany), &error));
-  EXPECT(message_count(session) == 3);
-  EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
-  EXPECT(stats.cached_tokens >= 10);
-  EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
-  EXPECT(strstr(turn.text, "Berlin") != NULL);
-  /* Removing and inserting. */
-  EXPECT_OK(dsv4_session_replace_messages(session, 1, 3, NULL, 0, &error));
-  EXPECT(message_count(session) == 1);
-  EXPECT_OK(dsv4_session_replace_json(session, 0, 0, kSum, strlen(kSum), &error));
-  messages_json(session, 0, 2, json);
-  EXPECT(strstr(json, "91 + 49") != NULL && strstr(json, "France") > strstr(json, "91 + 49"));
-  expect_timeline(engine, session, json, DSV4_THINKING_OFF);
-  /* What is refused changes nothing. */
-  EXPECT_FAILS(dsv4_session_replace_json(session, 1, 2, kSum, strlen(kSum), &error),
-               DSV4_ERR_INVALID_ARGUMENT, "2 messages, fewer than 1 and 2");
-  EXPECT_FAILS(dsv4_session_replace_json(session, 3, 0, kSum, strlen(kSum), &error),
-               DSV4_ERR_INVALID_ARGUMENT, "2 messages");
-  EXPECT_FAILS(dsv4_session_replace_json(session, 0, 1, kWizard, strlen(kWizard), &error),
-               DSV4_ERR_UNSUPPORTED, "wizard");
-  messages_json(session, 0, 2, again);
-  EXPECT(strcmp(json, again) == 0);
-  expect_timeline(engine, session, json, DSV4_THINKING_OFF);
-  dsv4_session_close(session);
 }
 
 int main(void) {
@@ -601,7 +580,7 @@ int main(void) {
   test_turns(engine);
   test_calls(engine);
   test_several(engine);
-  test_replace(engine);
+  test_edits(engine);
   test_cut_calls(engine);
   test_ending_and_options(engine);
   test_saved(engine);

@@ -108,6 +108,10 @@ int main(void) {
   test_arguments();
 
   /* A message is one line even when what it names is not. */
+  EXPECT_FAILS(dsv4_tokenizer_open("/nonexistent/\x1b[2J\x7f\xc2\x9b"
+                                   "1m",
+                                   &tokenizer, &error),
+               DSV4_ERR_NOT_FOUND, "/nonexistent/ [2J  1m");
   EXPECT_FAILS(dsv4_tokenizer_open("/nonexistent/two\nlines", &tokenizer, &error),
                DSV4_ERR_NOT_FOUND, "nonexistent");
   return 0;

@@ -85,19 +85,38 @@ static inline dsv4_message message_of(dsv4_role role, const char* content) {
 
 enum { kMaxPrompt = 2048 };
 
+/* A JSON array with one message of a user. `question` needs no escapes. */
+static inline const char* json_of(const char* question) {
+  static char json[1024];
+  EXPECT(strpbrk(question, "\"\\\n") == NULL && strlen(question) < sizeof json - 64);
+  snprintf(json, sizeof json, "[{\"role\": \"user\", \"content\": \"%s\"}]", question);
+  return json;
+}
+
 /* The prompt of one user message. Returns its length. */
 static inline size_t render_question(const dsv4_engine* engine, const char* question,
                                      int32_t ids[kMaxPrompt]) {
-  const dsv4_message message = message_of(DSV4_ROLE_USER, question);
-  const dsv4_message* conversation[1];
+  const char* messages = json_of(question);
   const dsv4_tokenizer* tokenizer = NULL;
   size_t count = 0;
-  conversation[0] = &message;
   EXPECT_OK(dsv4_engine_get_tokenizer(engine, &tokenizer, &error));
-  EXPECT_OK(dsv4_chat_render(tokenizer, conversation, 1, DSV4_THINKING_OFF, ids, kMaxPrompt, &count,
+  EXPECT_OK(dsv4_chat_render(tokenizer, messages, strlen(messages), NULL, ids, kMaxPrompt, &count,
                              &error));
   EXPECT(count > 0 && count <= kMaxPrompt);
   return count;
+}
+
+/* Opens a session on JSON messages. For EXPECT_OK and EXPECT_FAILS; *session is NULL on failure. */
+static inline dsv4_status open_json_with(dsv4_engine* engine, const dsv4_session_options* options,
+                                         const char* messages, const dsv4_chat_options* chat,
+                                         dsv4_session** session) {
+  dsv4_status status = dsv4_session_open(engine, options, session, &error);
+  if (status != DSV4_OK) return status;
+  status = dsv4_session_sync_json(*session, messages, strlen(messages), chat, NULL, &error);
+  if (status == DSV4_OK) return status;
+  dsv4_session_close(*session);
+  *session = NULL;
+  return status;
 }
 
 /* Steps to the end of the turn; the text goes to `text`. Returns the finish reason. */

@@ -36,7 +36,8 @@ inline dsv4::Engine OpenBundled(dsv4::EngineOptions options = {}) {
 }
 
 inline std::vector<int32_t> PromptOf(const dsv4::Engine& engine, const std::string& question) {
-  return dsv4::RenderChat(engine.tokenizer(), {{DSV4_ROLE_USER, question}});
+  return dsv4::RenderChat(engine.tokenizer(),
+                          "[{\"role\": \"user\", \"content\": \"" + question + "\"}]");
 }
 
 // The rest of the answer.

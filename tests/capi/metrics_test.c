@@ -78,14 +78,13 @@ static void test_canary(void) {
   EXPECT_OK(dsv4_engine_get_info(engine, &info, &error));
   EXPECT(info.canary == DSV4_CANARY_PASSED && metrics_of(engine).alarm_canary == 0);
   dsv4_engine_close(engine);
-  options.skip_canary = 1;
+  static const char* const kOff[] = {"canary=off"};
+  options.settings = kOff;
+  options.setting_count = 1;
   engine = open_engine(options);
   EXPECT_OK(dsv4_engine_get_info(engine, &info, &error));
   EXPECT(info.canary == DSV4_CANARY_NONE);
   dsv4_engine_close(engine);
-  options.skip_canary = 2;
-  EXPECT_FAILS(dsv4_engine_open(".", &options, &engine, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "options.skip_canary is 2");
 }
 
 static int32_t cancel_at_once(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total,
@@ -103,8 +102,6 @@ static void test_suspension(void) {
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   const int32_t *tokens = NULL, *expected = NULL;
   size_t count = 0, expected_count = 0;
-  char json[4096];
-  size_t needed = 0;
   EXPECT_OK(dsv4_session_sync(straight, kPrompt, kPromptTokens, NULL, NULL, &error));
   step_often(straight, kSteps);
   EXPECT_OK(dsv4_session_sync(session, kPrompt, kPromptTokens, NULL, NULL, &error));
@@ -116,10 +113,6 @@ static void test_suspension(void) {
   EXPECT_OK(dsv4_engine_suspend(engine, ".", &error));
   EXPECT_FAILS(dsv4_session_step(session, &step, &error), DSV4_ERR_SUSPENDED, "suspended");
   EXPECT(metrics_of(engine).suspended == 1 && metrics_of(engine).sessions == 2);
-  EXPECT_OK(dsv4_engine_get_metrics_json(engine, json, sizeof json, &needed, &error));
-  EXPECT(needed < sizeof json);
-  json[needed] = '\0';
-  EXPECT(strstr(json, "\"suspended\": true") != NULL);
   EXPECT_OK(dsv4_session_get_tokens(session, &tokens, &count, &error));
   EXPECT(count == kPromptTokens + kSteps / 2);
   other = open_session(engine, NULL);
@@ -146,19 +139,13 @@ static void test_suspension(void) {
   dsv4_engine_close(engine);
 }
 
-static int32_t allow_none(void* user, const int32_t* tokens, size_t count, int64_t prompt_tokens,
-                          uint32_t* allowed, size_t words) {
-  (void)user, (void)tokens, (void)count, (void)prompt_tokens;
-  memset(allowed, 0, words * sizeof *allowed);
-  return 0;
-}
-
 static void test_failures(void) {
+  static const uint32_t kNone[2048 / 32] = {0};
   dsv4_engine* engine = open_bundled();
   dsv4_session* session = open_session(engine, NULL);
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   EXPECT_OK(dsv4_session_sync(session, kPrompt, kPromptTokens, NULL, NULL, &error));
-  EXPECT_OK(dsv4_session_set_token_mask(session, allow_none, NULL, &error));
+  EXPECT_OK(dsv4_session_set_allowed(session, kNone, 2048 / 32, &error));
   EXPECT_FAILS(dsv4_session_step(session, &step, &error), DSV4_ERR_INVALID_ARGUMENT, "");
   EXPECT(metrics_of(engine).failed_requests == 1);
   EXPECT(metrics_of(engine).generated_tokens == 0);
@@ -199,32 +186,13 @@ static void test_drafts_and_exchange(void) {
   dsv4_engine_close(engine);
 }
 
-static void test_json(void) {
+static void test_arguments(void) {
   dsv4_engine* engine = open_bundled();
-  dsv4_session* session = open_session(engine, NULL);
-  char json[4096];
-  size_t needed = 0, again = 0;
-  EXPECT_OK(dsv4_session_sync(session, kPrompt, kPromptTokens, NULL, NULL, &error));
-  step_often(session, kSteps);
-  EXPECT_OK(dsv4_engine_get_metrics_json(engine, NULL, 0, &needed, &error));
-  EXPECT(needed < sizeof json);
-  EXPECT_OK(dsv4_engine_get_metrics_json(engine, json, sizeof json, &again, &error));
-  EXPECT(again == needed);
-  json[needed] = '\0';
-  EXPECT(json[0] == '{' && json[needed - 1] == '}' && strchr(json, '\n') == NULL);
-  EXPECT(strstr(json, "\"backend\": \"cpu\"") != NULL);
-  EXPECT(strstr(json, "\"sessions\": {\"open\": 1, \"max\": 4,") != NULL);
-  EXPECT(strstr(json,
-                "\"tokens\": {\"prompt\": 4, \"reused\": 0, \"prefix_cache\": 0, "
-                "\"prefilled\": 4, \"generated\": 10}") != NULL);
-  EXPECT(strstr(json, "\"drafts\": {\"drafter\": \"none\"") != NULL);
-  EXPECT_FAILS(dsv4_engine_get_metrics_json(engine, json, sizeof json, NULL, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "needed is NULL");
-  EXPECT_FAILS(dsv4_engine_get_metrics_json(NULL, json, sizeof json, &needed, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "engine is NULL");
+  dsv4_engine_metrics metrics = DSV4_ENGINE_METRICS_INIT;
   EXPECT_FAILS(dsv4_engine_get_metrics(engine, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "metrics is NULL");
-  dsv4_session_close(session);
+  EXPECT_FAILS(dsv4_engine_get_metrics(NULL, &metrics, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "engine is NULL");
   dsv4_engine_close(engine);
 }
 
@@ -234,6 +202,6 @@ int main(void) {
   test_suspension();
   test_failures();
   test_drafts_and_exchange();
-  test_json();
+  test_arguments();
   return 0;
 }

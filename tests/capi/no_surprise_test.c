@@ -153,6 +153,7 @@ static void work(const char* saved) {
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   dsv4_engine *engine = NULL, *other = NULL;
   dsv4_session *sessions[5] = {NULL}, *drafting = NULL;
+  static const char* const kExact[] = {"numerics=exact"};
   const dsv4_tokenizer* tokenizer = NULL;
   size_t count = 0, needed = 0;
   char text[512];
@@ -165,8 +166,8 @@ static void work(const char* saved) {
   expect_code(dsv4_engine_open(MODEL, &options, &engine, &error), DSV4_OK);
   expect_code(dsv4_plan(MODEL, &options, &info, &error), DSV4_OK);
   expect_code(dsv4_engine_get_tokenizer(engine, &tokenizer, &error), DSV4_OK);
-  expect_code(dsv4_chat_render_json(tokenizer, kMessages, sizeof kMessages - 1, NULL, prompt,
-                                    kMaxPrompt, &count, &error),
+  expect_code(dsv4_chat_render(tokenizer, kMessages, sizeof kMessages - 1, NULL, prompt, kMaxPrompt,
+                               &count, &error),
               DSV4_OK);
 
   expect_code(dsv4_engine_open(NULL, &options, &other, &error), DSV4_ERR_INVALID_ARGUMENT);
@@ -176,12 +177,13 @@ static void work(const char* saved) {
   long_path[sizeof long_path - 1] = '\0';
   expect_code(dsv4_session_open(engine, NULL, &sessions[0], &error), DSV4_OK);
   expect_code(dsv4_session_load(sessions[0], long_path, NULL, NULL, &error), DSV4_ERR_IO);
-  expect_code(dsv4_chat_render_json(tokenizer, kNoJson, sizeof kNoJson - 1, NULL, prompt,
-                                    kMaxPrompt, &needed, &error),
+  expect_code(dsv4_chat_render(tokenizer, kNoJson, sizeof kNoJson - 1, NULL, prompt, kMaxPrompt,
+                               &needed, &error),
               DSV4_ERR_CORRUPT);
-  options.numerics = DSV4_NUMERICS_EXACT;
+  options.settings = kExact;
+  options.setting_count = 1;
   expect_code(dsv4_plan(MODEL, &options, &info, &error), DSV4_ERR_UNSUPPORTED);
-  options.numerics = DSV4_NUMERICS_PUBLISHED;
+  options.setting_count = 0;
 
   for (i = 1; i < 4; ++i)
     expect_code(dsv4_session_open(engine, NULL, &sessions[i], &error), DSV4_OK);
@@ -209,13 +211,11 @@ static void work(const char* saved) {
   expect_code(dsv4_engine_open(MODEL, &options, &other, &error), DSV4_ERR_OUT_OF_HOST_MEMORY);
 
   dsv4_session_close(drafting);
-  expect_code(dsv4_session_open_json(engine, NULL, kMessages, sizeof kMessages - 1, NULL,
-                                     &sessions[4], &error),
-              DSV4_ERR_OUT_OF_BLOCKS);
   dsv4_session_close(sessions[3]);
-  expect_code(dsv4_session_open_json(engine, NULL, kMessages, sizeof kMessages - 1, NULL,
-                                     &sessions[3], &error),
-              DSV4_OK);
+  expect_code(dsv4_session_open(engine, NULL, &sessions[3], &error), DSV4_OK);
+  expect_code(
+      dsv4_session_sync_json(sessions[3], kMessages, sizeof kMessages - 1, NULL, NULL, &error),
+      DSV4_OK);
   for (step.finish = DSV4_FINISH_NONE; step.finish == DSV4_FINISH_NONE;)
     expect_code(dsv4_session_step_events(sessions[3], ignore_event, NULL, &step, &error), DSV4_OK);
   expect_code(dsv4_session_get_reply_json(sessions[3], text, sizeof text, &needed, &error),

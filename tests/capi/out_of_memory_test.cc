@@ -43,6 +43,8 @@ constexpr char kJson[] = R"json([
     "{\"where\": \"in the book\", \"pages\": [1, 2.5]}"}}]},
   {"role": "tool", "tool_call_id": "call_of_a_tool_1", "content": "On the table."}])json";
 
+constexpr char kAsked[] = R"([{"role": "user", "content": "What is the capital of France?"}])";
+
 const dsv4_message kMessage = [] {
   dsv4_message message = DSV4_MESSAGE_INIT;
   message.role = DSV4_ROLE_USER;
@@ -135,12 +137,6 @@ void TestLoading(const dsv4_engine_options& options) {
   Exhaust(
       "dsv4_engine_get_identity",
       [&] { return dsv4_engine_get_identity(engine, &identity, &error); }, Nothing);
-  Exhaust(
-      "dsv4_engine_get_metrics_json",
-      [&] {
-        return dsv4_engine_get_metrics_json(engine, json.data(), json.size(), &needed, &error);
-      },
-      Nothing);
   dsv4_engine_close(engine);
 }
 
@@ -165,44 +161,16 @@ void TestText(const dsv4_tokenizer* tokenizer) {
   Exhaust(
       "dsv4_chat_render",
       [&] {
-        return dsv4_chat_render(tokenizer, kMessages, 1, DSV4_THINKING_HIGH, ids.data(), ids.size(),
+        return dsv4_chat_render(tokenizer, kJson, sizeof kJson - 1, nullptr, ids.data(), ids.size(),
                                 &count, &error);
       },
       Nothing);
-  const size_t prompt_tokens = count;
-  Exhaust(
-      "dsv4_chat_render_json",
-      [&] {
-        return dsv4_chat_render_json(tokenizer, kJson, sizeof kJson - 1, nullptr, ids.data(), 0,
-                                     &count, &error);
-      },
-      Nothing);
-  Exhaust(
-      "dsv4_chat_render_text_json",
-      [&] {
-        return dsv4_chat_render_text_json(kJson, sizeof kJson - 1, nullptr, text.data(),
-                                          text.size(), &count, &error);
-      },
-      Nothing);
-  Exhaust(
-      "dsv4_chat_render_messages",
-      [&] {
-        return dsv4_chat_render_messages(tokenizer, kMessages, 1, nullptr, ids.data(), 0, &count,
-                                         &error);
-      },
-      Nothing);
+  const size_t prompt_tokens = std::min(count, ids.size());
   Exhaust(
       "dsv4_chat_render_text",
       [&] {
-        return dsv4_chat_render_text(kMessages, 1, nullptr, text.data(), text.size(), &count,
-                                     &error);
-      },
-      Nothing);
-  Exhaust(
-      "dsv4_chat_parse",
-      [&] {
-        return dsv4_chat_parse(kCompletion, sizeof kCompletion - 1, DSV4_THINKING_HIGH, text.data(),
-                               text.size(), &count, &error);
+        return dsv4_chat_render_text(kJson, sizeof kJson - 1, nullptr, text.data(), text.size(),
+                                     &count, &error);
       },
       Nothing);
   dsv4_parser_options high = DSV4_PARSER_OPTIONS_INIT;
@@ -251,8 +219,8 @@ void TestSessions(dsv4_engine* engine) {
   dsv4_session *session = nullptr, *other = nullptr;
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   EXPECT(dsv4_engine_get_tokenizer(engine, &tokenizer, nullptr) == DSV4_OK);
-  EXPECT(dsv4_chat_render(tokenizer, kMessages, 1, DSV4_THINKING_OFF, prompt.data(), prompt.size(),
-                          &count, nullptr) == DSV4_OK);
+  EXPECT(dsv4_chat_render(tokenizer, kAsked, sizeof kAsked - 1, nullptr, prompt.data(),
+                          prompt.size(), &count, nullptr) == DSV4_OK);
   Exhaust(
       "dsv4_session_open", [&] { return dsv4_session_open(engine, nullptr, &session, &error); },
       [&] { dsv4_session_close(session); });
@@ -319,7 +287,7 @@ void TestSessions(dsv4_engine* engine) {
         dsv4_status status = DSV4_ERR_INTERNAL;
         dsv4_error* own = nullptr;
         const dsv4_status all =
-            dsv4_engine_step(engine, &session, 1, &result, &status, &own, &error);
+            dsv4_engine_step(engine, &session, 1, nullptr, nullptr, &result, &status, &own, &error);
         EXPECT(all != DSV4_OK ? status == all : true);
         if (all == DSV4_OK) error = own;
         return status;
@@ -348,24 +316,18 @@ void TestSessions(dsv4_engine* engine) {
   EXPECT(log_prob <= 0);
   dsv4_session_close(session);
 
-  Exhaust(
-      "dsv4_session_open_messages",
-      [&] {
-        return dsv4_session_open_messages(engine, nullptr, kMessages, 1, nullptr, &session, &error);
-      },
-      [&] { dsv4_session_close(session); });
-  Exhaust(
-      "dsv4_session_open_json",
-      [&] {
-        return dsv4_session_open_json(engine, nullptr, kJson, sizeof kJson - 1, nullptr, &session,
-                                      &error);
-      },
-      [&] { dsv4_session_close(session); });
+  const auto open_empty = [&] {
+    EXPECT(dsv4_session_open(engine, nullptr, &session, nullptr) == DSV4_OK);
+  };
   const auto open = [&] {
-    EXPECT(dsv4_session_open_messages(engine, nullptr, kMessages, 1, nullptr, &session, nullptr) ==
-           DSV4_OK);
+    open_empty();
+    EXPECT(dsv4_session_sync_messages(session, kMessages, 1, nullptr, nullptr, nullptr) == DSV4_OK);
   };
   const auto close = [&] { dsv4_session_close(session); };
+  ExhaustAnew(
+      "dsv4_session_sync_messages, the first one", open_empty,
+      [&] { return dsv4_session_sync_messages(session, kMessages, 1, nullptr, nullptr, &error); },
+      close);
   ExhaustAnew(
       "dsv4_session_step_events", open,
       [&] { return dsv4_session_step_events(session, Ignore, nullptr, &step, &error); }, close);
@@ -385,21 +347,18 @@ void TestSessions(dsv4_engine* engine) {
       "dsv4_session_get_reply_json", answered,
       [&] { return dsv4_session_get_reply_json(session, reply, sizeof reply, &needed, &error); },
       close);
-  constexpr char kMore[] = R"([{"role": "user", "content": "And of Italy?"}])";
-  ExhaustAnew(
-      "dsv4_session_append_json", answered,
-      [&] { return dsv4_session_append_json(session, kMore, sizeof kMore - 1, &error); }, close);
-  ExhaustAnew(
-      "dsv4_session_append_messages", answered,
-      [&] { return dsv4_session_append_messages(session, kMessages, 1, &error); }, close);
-  ExhaustAnew(
-      "dsv4_session_truncate_messages", answered,
-      [&] { return dsv4_session_truncate_messages(session, 1, &error); }, close);
   dsv4_chat_options thinking = DSV4_CHAT_OPTIONS_INIT;
   thinking.thinking = DSV4_THINKING_HIGH;
   ExhaustAnew(
-      "dsv4_session_set_chat_options", answered,
-      [&] { return dsv4_session_set_chat_options(session, &thinking, &error); }, close);
+      "dsv4_session_sync_messages", answered,
+      [&] { return dsv4_session_sync_messages(session, kMessages, 1, &thinking, nullptr, &error); },
+      close);
+  ExhaustAnew(
+      "dsv4_session_sync_json", answered,
+      [&] {
+        return dsv4_session_sync_json(session, kJson, sizeof kJson - 1, nullptr, nullptr, &error);
+      },
+      close);
 }
 
 }  // namespace

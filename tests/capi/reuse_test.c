@@ -114,13 +114,11 @@ static void ignore_event(void* user, const dsv4_parser_event* event) { (void)use
 
 /* A fork of a session on messages has the messages too, and the turn that is being generated. */
 static void test_fork_of_messages(dsv4_engine* engine) {
-  const dsv4_message message = message_of(DSV4_ROLE_USER, kQuestion);
-  const dsv4_message* list[1] = {&message};
   dsv4_session* sessions[2] = {NULL, NULL};
   char replies[2][512];
-  size_t lengths[2], messages = 0;
+  size_t lengths[2];
   int i;
-  EXPECT_OK(dsv4_session_open_messages(engine, NULL, list, 1, NULL, &sessions[0], &error));
+  EXPECT_OK(open_json_with(engine, NULL, json_of(kQuestion), NULL, &sessions[0]));
   for (i = 0; i < 5; ++i)
     EXPECT_OK(dsv4_session_step_events(sessions[0], ignore_event, NULL, NULL, &error));
   EXPECT_OK(dsv4_session_fork(sessions[0], &sessions[1], &error));
@@ -128,8 +126,6 @@ static void test_fork_of_messages(dsv4_engine* engine) {
     dsv4_step_result step = DSV4_STEP_RESULT_INIT;
     while (step.finish == DSV4_FINISH_NONE)
       EXPECT_OK(dsv4_session_step_events(sessions[i], ignore_event, NULL, &step, &error));
-    EXPECT_OK(dsv4_session_get_message_count(sessions[i], &messages, &error));
-    EXPECT(messages == 2);
     EXPECT_OK(dsv4_session_get_reply_json(sessions[i], replies[i], sizeof replies[i], &lengths[i],
                                           &error));
     dsv4_session_close(sessions[i]);
@@ -224,15 +220,15 @@ static void test_struct_sizes(dsv4_engine* engine) {
 
   session = open_session(engine, NULL);
   dsv4_sync_result result = DSV4_SYNC_RESULT_INIT;
-  result.struct_size = 32;
-  result.limit = 99;
+  result.struct_size = sizeof result - 1;
+  EXPECT_FAILS(dsv4_session_sync(session, tokens, 3, NULL, &result, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "result.struct_size is 47");
+  result.struct_size = sizeof result;
   EXPECT_OK(dsv4_session_sync(session, tokens, 3, NULL, &result, &error));
-  EXPECT(result.struct_size == 32 && result.pending_tokens == 3 && result.limit == 99);
+  EXPECT(result.pending_tokens == 3);
   dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
-  stats.struct_size = 80;
-  stats.drafted_tokens = 99;
   EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
-  EXPECT(stats.used_tokens == 3 && stats.drafted_tokens == 99);
+  EXPECT(stats.used_tokens == 3);
   struct {
     dsv4_session_stats known;
     uint64_t later;

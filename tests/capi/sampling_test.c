@@ -208,8 +208,8 @@ static void test_stops(dsv4_engine* engine) {
 
 /* The prompt opens the reasoning; its end is the token, not its text. */
 static void test_thinking_budget(dsv4_engine* engine) {
-  const dsv4_message message = message_of(DSV4_ROLE_USER, kQuestion);
-  const dsv4_message* conversation[1] = {&message};
+  const char* messages = json_of(kQuestion);
+  dsv4_chat_options options = DSV4_CHAT_OPTIONS_INIT;
   const dsv4_tokenizer* tokenizer = NULL;
   dsv4_sampling sampling = DSV4_SAMPLING_INIT;
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
@@ -218,7 +218,8 @@ static void test_thinking_budget(dsv4_engine* engine) {
   int i;
   EXPECT_OK(dsv4_engine_get_tokenizer(engine, &tokenizer, &error));
   const int32_t end = dsv4_tokenizer_get_added_token(tokenizer, "</think>");
-  EXPECT_OK(dsv4_chat_render(tokenizer, conversation, 1, DSV4_THINKING_HIGH, prompt, kMaxPrompt,
+  options.thinking = DSV4_THINKING_HIGH;
+  EXPECT_OK(dsv4_chat_render(tokenizer, messages, strlen(messages), &options, prompt, kMaxPrompt,
                              &count, &error));
   sampling.max_thinking_tokens = 3;
   dsv4_session* session = open_session(engine, &sampling);
@@ -242,100 +243,60 @@ static void test_drafts(dsv4_engine* engine) {
   options.max_draft_tokens = 2;
   dsv4_engine* drafting = open_engine(options);
   const size_t length = render_question(drafting, kQuestion, prompt);
-  for (sampling.draft_tokens = 0; sampling.draft_tokens <= 2; ++sampling.draft_tokens) {
+  for (sampling.draft_tokens = -1; sampling.draft_tokens <= 2; ++sampling.draft_tokens) {
     dsv4_session* session = open_session(drafting, &sampling);
     EXPECT_OK(dsv4_session_sync(session, prompt, length, NULL, NULL, &error));
     EXPECT(generate(session, text, sizeof text) == finish);
     EXPECT(strcmp(text, plain) == 0);
     EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
-    EXPECT((stats.drafted_tokens > 0) == (sampling.draft_tokens > 0));
+    EXPECT((stats.drafted_tokens > 0) == (sampling.draft_tokens >= 0));
     dsv4_session_close(session);
   }
   dsv4_engine_close(drafting);
 }
 
-/* A client of the first header: what lies behind its struct is not looked at. */
-static void test_old_size(dsv4_engine* engine) {
-  dsv4_sampling sampling = DSV4_SAMPLING_INIT;
-  int32_t plain[kSteps], tokens[kSteps];
-  answer(engine, &sampling, 3, plain);
-  memset(&sampling, 0x55, sizeof sampling);
-  memset(&sampling, 0, 40);
-  sampling.struct_size = 40;
-  answer(engine, &sampling, 3, tokens);
-  EXPECT(memcmp(tokens, plain, 3 * sizeof tokens[0]) == 0);
-  memset(&sampling, 0x55, sizeof sampling);
-  sampling.struct_size = 40;
-  EXPECT_OK(dsv4_sampling_init(engine, &sampling, &error));
-  EXPECT(sampling.temperature == 0 && sampling.banned_count == 0x5555555555555555u);
+/* 0 is the model's own value; greedy, all tokens and "off" are values. */
+static void test_defaults(dsv4_engine* engine) {
+  dsv4_sampling sampling = DSV4_SAMPLING_INIT, defaults = DSV4_SAMPLING_INIT;
+  int32_t own[kSteps], tokens[kSteps];
+  answer(engine, &sampling, kSteps, own);
+  EXPECT_OK(dsv4_sampling_init(engine, &defaults, &error));
+  answer(engine, &defaults, kSteps, tokens);
+  EXPECT(memcmp(tokens, own, sizeof own) == 0);
+  sampling.temperature = DSV4_GREEDY;
+  sampling.top_k = -1;
+  sampling.top_p = 1;
+  sampling.min_p = -1;
+  sampling.repetition_penalty = 1;
+  sampling.max_tokens = -1;
+  answer(engine, &sampling, kSteps, tokens);
+  EXPECT(memcmp(tokens, own, sizeof own) == 0);
 }
 
-/* What is in effect can be read back, and be given again. */
-static void test_read_back(dsv4_engine* engine) {
-  static const int32_t kBanned[] = {5, 6}, kBiased[] = {7}, kForced[] = {300}, kStops[] = {301};
-  static const float kBiases[] = {1.5f};
-  static const char* const kStrings[] = {"\n\n", "."};
-  dsv4_sampling given = DSV4_SAMPLING_INIT, defaults = DSV4_SAMPLING_INIT;
-  dsv4_sampling read = DSV4_SAMPLING_INIT;
-  dsv4_session* session = open_session(engine, NULL);
-  dsv4_session* fork = NULL;
+/* Without a seed, two sessions say the same; a drawn seed is reported, and repeats. */
+static void test_seeds(dsv4_engine* engine) {
+  dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+  dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
+  int32_t first[kSteps], second[kSteps];
+  uint64_t seeds[2];
   int i;
-  EXPECT_OK(dsv4_sampling_init(engine, &defaults, &error));
-  EXPECT_OK(dsv4_session_get_sampling(session, &read, &error));
-  EXPECT(read.temperature == defaults.temperature && read.top_k == defaults.top_k);
-  EXPECT(read.top_p == (defaults.top_p == 0 ? 1 : defaults.top_p) && read.repetition_penalty == 1);
-  EXPECT(read.banned_count == 0 && read.stop_string_count == 0 && read.bias_count == 0);
-
-  given.temperature = 0.75f;
-  given.top_k = 9;
-  given.min_p = 0.125f;
-  given.presence_penalty = -0.5f;
-  given.frequency_penalty = 0.25f;
-  given.seed = UINT64_MAX;
-  given.max_tokens = 77;
-  given.max_thinking_tokens = 78;
-  given.log_probs = 3;
-  given.banned_tokens = kBanned;
-  given.banned_count = 2;
-  given.bias_tokens = kBiased;
-  given.biases = kBiases;
-  given.bias_count = 1;
-  given.forced_tokens = kForced;
-  given.forced_count = 1;
-  given.stop_tokens = kStops;
-  given.stop_token_count = 1;
-  given.stop_strings = kStrings;
-  given.stop_string_count = 2;
-  EXPECT_OK(dsv4_session_set_sampling(session, &given, &error));
-  EXPECT_OK(dsv4_session_fork(session, &fork, &error));
-  EXPECT_OK(dsv4_session_get_sampling(session, &read, &error));
-  for (i = 0; i < 3; ++i) {
-    EXPECT(read.temperature == 0.75f && read.top_k == 9 && read.top_p == 1);
-    EXPECT(read.min_p == 0.125f && read.repetition_penalty == 1);
-    EXPECT(read.presence_penalty == -0.5f && read.frequency_penalty == 0.25f);
-    EXPECT(read.seed == UINT64_MAX && read.max_tokens == 77 && read.max_thinking_tokens == 78);
-    EXPECT(read.log_probs == 3 && read.draft_tokens == 0);
-    EXPECT(read.banned_count == 2 && read.banned_tokens[0] == 5 && read.banned_tokens[1] == 6);
-    EXPECT(read.bias_count == 1 && read.bias_tokens[0] == 7 && read.biases[0] == 1.5f);
-    EXPECT(read.forced_count == 1 && read.forced_tokens[0] == 300);
-    EXPECT(read.stop_token_count == 1 && read.stop_tokens[0] == 301);
-    EXPECT(read.stop_string_count == 2 && read.stop_string_lengths[0] == 2);
-    EXPECT(memcmp(read.stop_strings[0], "\n\n", 2) == 0);
-    EXPECT(read.stop_string_lengths[1] == 1 && read.stop_strings[1][0] == '.');
-    /* Given as it was read; then as a fork has it. */
-    if (i == 0) EXPECT_OK(dsv4_session_set_sampling(session, &read, &error));
-    EXPECT_OK(dsv4_session_get_sampling(i == 0 ? session : fork, &read, &error));
-    if (i == 1) dsv4_session_close(session);
+  sampling.temperature = 5;
+  answer(engine, &sampling, kSteps, first);
+  answer(engine, &sampling, kSteps, second);
+  EXPECT(memcmp(first, second, sizeof first) == 0);
+  sampling.seed = DSV4_SEED_RANDOM;
+  for (i = 0; i < 2; ++i) {
+    dsv4_session* session = open_session(engine, &sampling);
+    EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
+    seeds[i] = stats.seed;
+    dsv4_session_close(session);
   }
-  given.top_p = 2;
-  EXPECT_FAILS(dsv4_session_set_sampling(fork, &given, &error), DSV4_ERR_INVALID_ARGUMENT, "top_p");
-  EXPECT_OK(dsv4_session_get_sampling(fork, &read, &error));
-  EXPECT(read.top_p == 1);
-  EXPECT_FAILS(dsv4_session_get_sampling(fork, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "sampling is NULL");
-  EXPECT_FAILS(dsv4_session_get_sampling(NULL, &read, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "session is NULL");
-  dsv4_session_close(fork);
+  EXPECT(seeds[0] != seeds[1] && seeds[0] != DSV4_SEED_RANDOM);
+  sampling.seed = seeds[0];
+  answer(engine, &sampling, kSteps, first);
+  sampling.seed = seeds[1];
+  answer(engine, &sampling, kSteps, second);
+  EXPECT(memcmp(first, second, sizeof first) != 0);
 }
 
 int main(void) {
@@ -345,24 +306,25 @@ int main(void) {
                "engine is NULL");
   EXPECT_FAILS(dsv4_sampling_init(engine, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "sampling is NULL");
-  sampling.struct_size = 39;
+  sampling.struct_size = sizeof sampling - 1;
   EXPECT_FAILS(dsv4_sampling_init(engine, &sampling, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "sampling.struct_size is 39");
+               "sampling.struct_size is");
 
   /* The bundled model's generation_config.json says do_sample: false. */
   memset(&sampling, 0x55, sizeof sampling);
   sampling.struct_size = sizeof sampling;
   EXPECT_OK(dsv4_sampling_init(engine, &sampling, &error));
   EXPECT(sampling.struct_size == sizeof sampling);
-  EXPECT(sampling.temperature == 0);
-  EXPECT(sampling.repetition_penalty == 0);
+  EXPECT(sampling.temperature == DSV4_GREEDY);
+  EXPECT(sampling.top_k == -1 && sampling.top_p == 1 && sampling.min_p == -1);
+  EXPECT(sampling.repetition_penalty == 1);
   EXPECT(sampling.seed == 0);
-  EXPECT(sampling.max_tokens == 0);
+  EXPECT(sampling.max_tokens == -1);
   EXPECT(sampling.bias_tokens == NULL && sampling.biases == NULL && sampling.bias_count == 0);
   EXPECT(sampling.banned_tokens == NULL && sampling.banned_count == 0);
   EXPECT(sampling.forced_tokens == NULL && sampling.forced_count == 0);
 
-  EXPECT_REFUSED(temperature, -1, "temperature is -1");
+  EXPECT_REFUSED(temperature, -2, "temperature is -2");
   EXPECT_REFUSED(top_k, -2, "top_k is -2");
   EXPECT_REFUSED(top_p, 1.5f, "top_p is 1.5");
   EXPECT_REFUSED(min_p, -0.5f, "min_p is -0.5");
@@ -383,9 +345,9 @@ int main(void) {
 
   dsv4_session* session = NULL;
   EXPECT_OK(open_with(engine, &sampling, &session));
-  sampling.temperature = -1;
+  sampling.temperature = -2;
   EXPECT_FAILS(dsv4_session_set_sampling(session, &sampling, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "temperature is -1");
+               "temperature is -2");
   EXPECT_FAILS(dsv4_session_set_sampling(session, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "sampling is NULL");
   EXPECT_FAILS(dsv4_session_set_sampling(NULL, &sampling, &error), DSV4_ERR_INVALID_ARGUMENT,
@@ -398,8 +360,8 @@ int main(void) {
   test_stops(engine);
   test_thinking_budget(engine);
   test_drafts(engine);
-  test_old_size(engine);
-  test_read_back(engine);
+  test_defaults(engine);
+  test_seeds(engine);
   dsv4_engine_close(engine);
   return 0;
 }

@@ -18,7 +18,7 @@ static_assert(!std::is_copy_constructible_v<dsv4::Session>);
 static_assert(std::is_nothrow_move_constructible_v<dsv4::Session>);
 
 // A session of its own on the question: it shares nothing with others.
-dsv4::Session Ask(const dsv4::Engine& engine, std::optional<dsv4::Sampling> sampling = {}) {
+dsv4::Session Ask(const dsv4::Engine& engine, dsv4::Sampling sampling = {}) {
   static uint64_t salt = 0;
   dsv4::Session session(engine, {std::move(sampling), ++salt});
   session.Sync(PromptOf(engine, kQuestion));
@@ -35,7 +35,7 @@ TEST_CASE("hpp: a session answers, and outlives its engine") {
   REQUIRE_ERROR(session.Step(), DSV4_ERR_INVALID_ARGUMENT, "session is NULL");
 }
 
-TEST_CASE("hpp: answers match their grammar, which sessions show and copies share") {
+TEST_CASE("hpp: answers match their grammar, which copies share") {
   const dsv4::Engine engine = OpenBundled();
   const auto answer = [&](const dsv4::Grammar& grammar) {
     dsv4::Sampling sampling;
@@ -43,9 +43,7 @@ TEST_CASE("hpp: answers match their grammar, which sessions show and copies shar
     sampling.seed = 1;
     sampling.grammar = grammar;
     dsv4::Session session = Ask(engine, sampling);
-    const dsv4::Sampling shown = session.sampling();
-    REQUIRE(shown.grammar);
-    session.SetSampling(shown);
+    session.SetSampling(sampling);
     std::string text;
     for (;;) {
       const dsv4::StepResult step = session.Step();
@@ -56,11 +54,12 @@ TEST_CASE("hpp: answers match their grammar, which sessions show and copies shar
   const auto is_digits = [](const std::string& text) {
     return text.find_first_not_of("0123456789") == std::string::npos;
   };
-  const std::string regex = answer(engine.RegexGrammar("[0-9]{3}"));
+  const std::string regex = answer(engine.OpenGrammar(DSV4_GRAMMAR_REGEX, "[0-9]{3}"));
   REQUIRE((regex.size() == 3 && is_digits(regex)));
-  const std::string ebnf = answer(engine.EbnfGrammar("root ::= [0-9]{2}"));
+  const std::string ebnf = answer(engine.OpenGrammar(DSV4_GRAMMAR_EBNF, "root ::= [0-9]{2}"));
   REQUIRE((ebnf.size() == 2 && is_digits(ebnf)));
-  REQUIRE(answer(engine.SchemaGrammar("{\"const\":\"a\"}")).find('a') != std::string::npos);
+  REQUIRE(answer(engine.OpenGrammar(DSV4_GRAMMAR_SCHEMA, "{\"const\":\"a\"}")).find('a') !=
+          std::string::npos);
   dsv4::ToolOptions options;
   options.choice = DSV4_TOOL_CHOICE_REQUIRED;
   options.name = "b";
@@ -77,11 +76,16 @@ TEST_CASE("hpp: answers match their grammar, which sessions show and copies shar
     finish = step.finish;
   }
   REQUIRE(text.find("invoke name=\"b\">") != std::string::npos);
-  REQUIRE_ERROR(engine.SchemaGrammar("{\"maxItems\":-1}"), DSV4_ERR_INVALID_ARGUMENT,
-                "schema#/maxItems");
-  REQUIRE_FALSE(session.Fork().sampling().grammar.get() == nullptr);
-  session.SetSampling({});
-  REQUIRE_FALSE(session.sampling().grammar);
+  options.choice = DSV4_TOOL_CHOICE_NONE;
+  options.name = "";
+  const dsv4::Grammar both = engine.AnswerGrammar(tools, "{\"const\":\"c\"}", options);
+  REQUIRE(both.unenforced_json() == "[]");
+  REQUIRE(answer(both).find('c') != std::string::npos);
+  REQUIRE(engine.AnswerGrammar("", "{\"format\":\"mine\"}")
+              .unenforced_json()
+              .find("{\"place\":\"schema#/format\"") == 1);
+  REQUIRE_ERROR(engine.OpenGrammar(DSV4_GRAMMAR_SCHEMA, "{\"maxItems\":-1}"),
+                DSV4_ERR_INVALID_ARGUMENT, "schema#/maxItems");
 }
 
 TEST_CASE("hpp: sync, rewind and prefill") {
@@ -155,7 +159,6 @@ TEST_CASE("hpp: sampling parameters reach the session") {
   CHECK(text(sampling) == tokenizer.Decode({answer[3]}));
 
   dsv4::Session session = Ask(engine, sampling);
-  CHECK(session.sampling().max_tokens == 1);
   sampling = {0.5f, 7, 0.25f, 0.125f, 1.5f, 9, 11, 0.5f, -0.5f};
   sampling.biases = {{answer[0], -100}, {answer[3], 100}};
   sampling.banned_tokens = {answer[1], answer[4]};
@@ -165,25 +168,10 @@ TEST_CASE("hpp: sampling parameters reach the session") {
   sampling.stop_strings = {"is Paris", std::string("n\0ver", 5)};
   sampling.log_probs = 3;
   session.SetSampling(sampling);
-  const dsv4::Sampling found = session.sampling();
-  CHECK(found.temperature == 0.5f);
-  CHECK(found.top_k == 7);
-  CHECK(found.top_p == 0.25f);
-  CHECK(found.min_p == 0.125f);
-  CHECK(found.repetition_penalty == 1.5f);
-  CHECK(found.seed == 9);
-  CHECK(found.max_tokens == 11);
-  CHECK(found.presence_penalty == 0.5f);
-  CHECK(found.frequency_penalty == -0.5f);
-  REQUIRE(found.biases.size() == 2);
-  CHECK(found.biases[1].token == answer[3]);
-  CHECK(found.biases[1].bias == 100);
-  CHECK(found.banned_tokens == sampling.banned_tokens);
-  CHECK(found.forced_tokens == sampling.forced_tokens);
-  CHECK(found.max_thinking_tokens == 12);
-  CHECK(found.stop_tokens == sampling.stop_tokens);
-  CHECK(found.stop_strings == sampling.stop_strings);
-  CHECK(found.log_probs == 3);
+  CHECK(session.stats().seed == 9);
+  CHECK(session.Step().token == answer[2]);
+  CHECK(session.log_probs(static_cast<int64_t>(session.tokens().size()) - 1).top.size() == 3);
+  session.Rewind(static_cast<int64_t>(session.tokens().size()) - 1);
   session.SetSampling({});
   CHECK(Generate(session) == kAnswer);
   const auto refused = [&](auto set, const char* name) {
@@ -191,14 +179,14 @@ TEST_CASE("hpp: sampling parameters reach the session") {
     set(wrong);
     REQUIRE_ERROR(session.SetSampling(wrong), DSV4_ERR_INVALID_ARGUMENT, name);
   };
-  refused([](dsv4::Sampling& s) { s.temperature = -1; }, "temperature");
-  refused([](dsv4::Sampling& s) { s.top_k = -1; }, "top_k");
+  refused([](dsv4::Sampling& s) { s.temperature = -2; }, "temperature");
+  refused([](dsv4::Sampling& s) { s.top_k = -2; }, "top_k");
   refused([](dsv4::Sampling& s) { s.top_p = 2; }, "top_p");
   refused([](dsv4::Sampling& s) { s.min_p = 2; }, "min_p");
   refused([](dsv4::Sampling& s) { s.repetition_penalty = -1; }, "repetition_penalty");
   refused([](dsv4::Sampling& s) { s.presence_penalty = 3; }, "presence_penalty");
   refused([](dsv4::Sampling& s) { s.frequency_penalty = 3; }, "frequency_penalty");
-  refused([](dsv4::Sampling& s) { s.max_tokens = -1; }, "max_tokens");
+  refused([](dsv4::Sampling& s) { s.max_tokens = -2; }, "max_tokens");
   refused([](dsv4::Sampling& s) { s.max_thinking_tokens = -1; }, "max_thinking_tokens");
   refused([](dsv4::Sampling& s) { s.log_probs = 21; }, "log_probs");
   refused([](dsv4::Sampling& s) { s.draft_tokens = 1; }, "draft_tokens");
@@ -223,6 +211,13 @@ TEST_CASE("hpp: the seed decides what is sampled, and drafts are counted") {
   };
   CHECK(first_tokens(1) == first_tokens(1));
   CHECK(first_tokens(1) != first_tokens(2));
+
+  dsv4::Sampling unseeded;
+  CHECK(Ask(engine, unseeded).stats().seed == 0);
+  unseeded.seed = DSV4_SEED_RANDOM;
+  const uint64_t drawn = Ask(engine, unseeded).stats().seed;
+  CHECK(drawn != DSV4_SEED_RANDOM);
+  CHECK(drawn != Ask(engine, unseeded).stats().seed);
 }
 
 TEST_CASE("hpp: log-probabilities of steps and prompts") {
@@ -248,54 +243,37 @@ TEST_CASE("hpp: log-probabilities of steps and prompts") {
   REQUIRE_ERROR(session.log_probs(1), DSV4_ERR_NOT_FOUND, "position 1");
 }
 
-TEST_CASE("hpp: a token mask decides, cancels and throws; a fork has it too") {
+TEST_CASE("hpp: allowed tokens are those of the next token; a fork has them too") {
   const dsv4::Engine engine = OpenBundled();
   dsv4::Session session = Ask(engine);
   const auto prompt_tokens = static_cast<int64_t>(session.tokens().size());
-  int calls = 0;
-  bool throws = false, continues = true;
-  session.SetTokenMask(
-      [&](dsv4::Span<const int32_t> tokens, int64_t prompt, dsv4::AllowedTokens& allowed) {
-        CHECK(prompt == prompt_tokens);
-        CHECK(tokens.size() >= static_cast<std::size_t>(prompt));
-        CHECK(allowed.allows(777));
-        ++calls;
-        if (throws) throw Surprise{3};
-        allowed.ForbidAll();
-        CHECK_FALSE(allowed.allows(777));
-        allowed.Allow(777);
-        allowed.Allow(778);
-        allowed.Forbid(778);
-        return continues;
-      });
-  CHECK(session.Step().token == 777);
-  CHECK(calls == 1);
-
+  dsv4::AllowedTokens allowed(engine.info().vocab_size);
+  CHECK(allowed.allows(777));
+  allowed.ForbidAll();
+  CHECK_FALSE(allowed.allows(777));
+  allowed.Allow(777);
+  allowed.Allow(778);
+  allowed.Forbid(778);
+  session.SetAllowed(allowed);
   dsv4::Session fork = session.Fork();
+  CHECK(session.Step().token == 777);
   CHECK(fork.Step().token == 777);
-  CHECK(calls == 2);
-  continues = false;
-  REQUIRE_ERROR(session.Step(), DSV4_ERR_CANCELLED, "mask");
-  throws = true;
-  CHECK_THROWS_AS(fork.Step(), Surprise);
-  CHECK_THROWS_AS(session.Step(), Surprise);
+  CHECK(fork.Step().token != 777);
+  REQUIRE_ERROR(session.SetAllowed(dsv4::AllowedTokens(32)), DSV4_ERR_INVALID_ARGUMENT, "count");
 
-  // Of several sessions the one whose mask threw alone has failed.
+  // Of several sessions the one that may choose no token alone fails, and continues later.
+  allowed.ForbidAll();
+  session.SetAllowed(allowed);
   dsv4::Session other = Ask(engine);
   other.Prefill();
-  const std::vector<dsv4::StepOutcome> outcomes = dsv4::StepAll(engine, {&fork, &other});
+  const std::vector<dsv4::StepOutcome> outcomes = dsv4::StepAll(engine, {&session, &other});
   REQUIRE(outcomes.size() == 2);
   REQUIRE(outcomes[0].failure != nullptr);
-  CHECK_THROWS_AS(std::rethrow_exception(outcomes[0].failure), Surprise);
+  REQUIRE_ERROR(std::rethrow_exception(outcomes[0].failure), DSV4_ERR_INVALID_ARGUMENT, "token");
   CHECK(outcomes[1].failure == nullptr);
   CHECK(outcomes[1].result.token == engine.tokenizer().Encode(kAnswer)[0]);
-
-  // Everything continues where it was.
-  throws = false;
-  continues = true;
-  CHECK(session.Step().token == 777);
-  CHECK(fork.Step().token == 777);
-  session.SetTokenMask(nullptr);
+  session.SetAllowed({});
+  CHECK(session.Step().token >= 0);
   session.Rewind(prompt_tokens);
   CHECK(Generate(session) == kAnswer);
 }
@@ -323,17 +301,14 @@ TEST_CASE("hpp: several sessions are stepped at once") {
   REQUIRE_ERROR(std::rethrow_exception(outcomes[1].failure), DSV4_ERR_INVALID_ARGUMENT, "");
 }
 
-TEST_CASE("hpp: a cancelled step continues later") {
+TEST_CASE("hpp: a stopped step continues later") {
   const dsv4::Engine engine = OpenBundled();
   dsv4::Session session = Ask(engine);
   session.Cancel();  // nothing runs
   session.Prefill();
-  session.SetTokenMask([&](dsv4::Span<const int32_t>, int64_t, dsv4::AllowedTokens&) {
-    session.Cancel();
-    return false;
-  });
+  session.Stop();
   REQUIRE_ERROR(session.Step(), DSV4_ERR_CANCELLED, "");
-  session.SetTokenMask({});
+  session.Resume();
   CHECK(Generate(session) == kAnswer);
 }
 

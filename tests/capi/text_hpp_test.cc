@@ -57,9 +57,17 @@ TEST_CASE("hpp: text to tokens and back") {
   CHECK(tokenizer.Encode(kText) == kIds);
 }
 
+// The tokens of a session that was synced to the messages, as text.
+std::string PromptOf(const dsv4::Engine& engine, const std::vector<dsv4::Message>& messages,
+                     const dsv4::ChatOptions& options = {}) {
+  dsv4::Conversation chat(engine);
+  chat.Sync(messages, options);
+  return engine.tokenizer().Decode(chat.session().tokens());
+}
+
 // All fields; the text follows from the published format (docs/model.md).
 TEST_CASE("hpp: messages to prompts") {
-  const dsv4::Tokenizer tokenizer(kModel);
+  const dsv4::Engine engine = OpenBundled();
   dsv4::Message asks{DSV4_ROLE_ASSISTANT, "", "R"};
   asks.tool_calls = {{"c", "f", R"({"a": [1,2]})"}, {"d", "g", "{}"}};
   dsv4::Message first{DSV4_ROLE_TOOL, "7"}, second{DSV4_ROLE_TOOL, "8"};
@@ -69,56 +77,47 @@ TEST_CASE("hpp: messages to prompts") {
   dsv4::ChatOptions options;
   options.thinking = DSV4_THINKING_HIGH;
   options.keep_reasoning = true;
-  const std::string text = dsv4::RenderChatText(messages, options);
+  const std::string text = PromptOf(engine, messages, options);
   CHECK(text == BOS USER
         "Hi" ASSISTANT "<think>R</think>\n\n<" DSML "tool_calls>\n<" DSML
         "invoke name=\"f\">\n<" DSML "parameter name=\"a\" string=\"false\">[1, 2]</" DSML
         "parameter>\n</" DSML "invoke>\n<" DSML "invoke name=\"g\">\n\n</" DSML "invoke>\n</" DSML
         "tool_calls>" EOS USER
         "<tool_result>7</tool_result>\n\n<tool_result>8</tool_result>" ASSISTANT "<think>");
-  CHECK(tokenizer.Decode(dsv4::RenderChat(tokenizer, messages, options)) == text);
-
   options.omit_begin = true;
-  CHECK(BOS + dsv4::RenderChatText(messages, options) == text);
+  CHECK(BOS + PromptOf(engine, messages, options) == text);
   options.omit_begin = false;
-  options.context = {messages[0], messages[1]};
-  const std::vector<dsv4::Message> results = {second, first};
-  const char rest[] =
-      USER "<tool_result>7</tool_result>\n\n<tool_result>8</tool_result>" ASSISTANT "<think>";
-  CHECK(dsv4::RenderChatText(results, options) == rest);
-  options.context_json = "[]";
-  REQUIRE_ERROR(dsv4::RenderChatText(results, options), DSV4_ERR_INVALID_ARGUMENT,
-                "options.context");
-  options.context.clear();
-  CHECK(dsv4::RenderChatText({{DSV4_ROLE_USER, "Hi"}}, options) == BOS USER "Hi" ASSISTANT
-                                                                            "<think>");
+  options.context = "[]";
+  CHECK(PromptOf(engine, {{DSV4_ROLE_USER, "Hi"}}, options) == BOS USER "Hi" ASSISTANT "<think>");
 
   // What is left of the fields: each where it belongs, or refused by its name.
   dsv4::Message message{DSV4_ROLE_ASSISTANT, "Hi"};
   message.wo_eos = true;
-  CHECK(dsv4::RenderChatText({message}) == BOS "Hi");
+  CHECK(PromptOf(engine, {message}) == BOS "Hi");
   message = {DSV4_ROLE_USER, "Hi"};
   message.task = "title";
-  CHECK(dsv4::RenderChatText({message}).find("title") != std::string::npos);
+  CHECK(PromptOf(engine, {message}).find("title") != std::string::npos);
   message = {DSV4_ROLE_SYSTEM, "Hi"};
   message.response_format = R"({"type": "object"})";
-  CHECK(dsv4::RenderChatText({message}).find(R"({"type": "object"})") != std::string::npos);
+  CHECK(PromptOf(engine, {message}).find(R"({"type": "object"})") != std::string::npos);
   message = {DSV4_ROLE_SYSTEM, "Hi"};
   message.tools = "[";
-  REQUIRE_ERROR(dsv4::RenderChatText({message}), DSV4_ERR_CORRUPT, "messages[0].tools");
+  REQUIRE_ERROR(PromptOf(engine, {message}), DSV4_ERR_CORRUPT, "messages[0].tools");
 }
 
-TEST_CASE("hpp: messages as JSON are the same prompt") {
+TEST_CASE("hpp: messages as JSON are the same prompt, and may continue a context") {
+  const dsv4::Engine engine = OpenBundled();
   const dsv4::Tokenizer tokenizer(kModel);
   const std::string json = R"([{"role": "user", "content": "What is the capital of France?"}])";
-  CHECK(dsv4::RenderChatJson(tokenizer, json) ==
-        dsv4::RenderChat(tokenizer, {{DSV4_ROLE_USER, kQuestion}}));
-  CHECK(dsv4::RenderChatTextJson(json) == dsv4::RenderChatText({{DSV4_ROLE_USER, kQuestion}}));
-  REQUIRE_ERROR(dsv4::RenderChatJson(tokenizer, "[{"), DSV4_ERR_CORRUPT, "line 1");
-  CHECK(dsv4::ParseChat("Hi" EOS) ==
-        R"({"role": "assistant", "content": "Hi", "reasoning_content": "", "tool_calls": []})");
-  CHECK(dsv4::ParseChat("R</think>Hi" EOS, DSV4_THINKING_HIGH).find(R"("R")") != std::string::npos);
-  REQUIRE_ERROR(dsv4::ParseChat("Hi"), DSV4_ERR_CORRUPT, "");
+  const std::string text = PromptOf(engine, {{DSV4_ROLE_USER, kQuestion}});
+  CHECK(dsv4::RenderChatText(json) == text);
+  CHECK(tokenizer.Decode(dsv4::RenderChat(tokenizer, json)) == text);
+  REQUIRE_ERROR(dsv4::RenderChat(tokenizer, "[{"), DSV4_ERR_CORRUPT, "line 1");
+  dsv4::ChatOptions options;
+  options.context = R"([{"role": "system", "content": "Be brief."}])";
+  CHECK(BOS + dsv4::RenderChatText(json, options) == text);
+  dsv4::Conversation chat(engine);
+  REQUIRE_ERROR(chat.SyncJson(json, options), DSV4_ERR_INVALID_ARGUMENT, "options.context");
 }
 
 // The bundled model with the file by which 0731's encoder is known.
@@ -129,7 +128,7 @@ TEST_CASE("hpp: a folder's encoder writes its prompts") {
   for (const auto& file : fs::directory_iterator(kModel))
     fs::create_symlink(file.path(), folder / file.path().filename());
   std::ofstream(folder / "encoding" / "encoding_dsv4.py") << "MAX = 'Beyond maximum'\n";
-  const std::vector<dsv4::Message> messages = {{DSV4_ROLE_USER, kQuestion}};
+  const std::string messages = R"([{"role": "user", "content": "What is the capital of France?"}])";
   dsv4::ChatOptions options;
   const auto begins = [&](const Ids& ids, const char* words) {
     const std::string text = dsv4::Tokenizer(kModel).Decode(ids);
@@ -140,13 +139,20 @@ TEST_CASE("hpp: a folder's encoder writes its prompts") {
     dsv4::EngineOptions engine_options;
     engine_options.context_tokens = 512;
     const dsv4::Engine engine(folder.string(), engine_options);
-    CHECK(dsv4::Inspect(folder.string())
-              .find(R"("chat_encoder": {"name": "0731", "file": "encoding/encoding_dsv4.py"})") !=
-          std::string::npos);
-    CHECK(dsv4::Inspect(kModel).find(R"("chat_encoder": null)") != std::string::npos);
+    CHECK(
+        dsv4::Inspect(folder.string())
+            .find(
+                R"("chat_encoder": {"name": "0731", "file": "encoding/encoding_dsv4.py", "guess": null})") !=
+        std::string::npos);
+    CHECK(
+        dsv4::Inspect(kModel).find(
+            R"("chat_encoder": {"name": "preview", "file": null, "guess": "config.json has no)") !=
+        std::string::npos);
+    CHECK(engine.identity().chat_encoder == "0731");
+    CHECK(engine.identity().chat_encoder_guess.empty());
     const auto prompt = [&] {
-      dsv4::Conversation chat(engine, {}, options);
-      chat.Append({DSV4_ROLE_USER, kQuestion});
+      dsv4::Conversation chat(engine);
+      chat.Sync({{DSV4_ROLE_USER, kQuestion}}, options);
       const auto tokens = chat.session().tokens();
       return Ids(tokens.begin(), tokens.end());
     };

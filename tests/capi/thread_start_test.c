@@ -59,7 +59,9 @@ static void test_refused_threads(void) {
   left = -1;
   dsv4_engine_close(engine);
   engine = NULL;
-  options.expert_profile = "none/profile";
+  static const char* const kProfile[] = {"expert_profile=none/profile"};
+  options.settings = kProfile;
+  options.setting_count = 1;
   options.host_weight_bytes = 1;
   left = kThreads - 1;
   EXPECT_FAILS(dsv4_engine_open(MODEL, &options, &engine, &error), DSV4_ERR_OUT_OF_HOST_MEMORY,

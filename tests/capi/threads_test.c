@@ -34,13 +34,13 @@ static void* intrude(void* argument) {
   intruder->statuses[2] = dsv4_session_get_tokens(intruder->session, &tokens, &count, NULL);
   intruder->statuses[3] = dsv4_session_get_stats(intruder->session, &stats, NULL);
   intruder->statuses[4] = dsv4_session_set_sampling(intruder->session, &sampling, NULL);
-  intruder->statuses[5] = dsv4_session_set_token_mask(intruder->session, NULL, NULL, NULL);
+  intruder->statuses[5] = dsv4_session_set_allowed(intruder->session, NULL, 0, NULL);
   intruder->statuses[6] =
       dsv4_session_get_log_probs(intruder->session, 0, &log_prob, NULL, NULL, 0, NULL, NULL);
   intruder->statuses[7] = dsv4_session_fork(intruder->session, &fork, NULL);
   dsv4_session_close(fork);
-  intruder->statuses[8] =
-      dsv4_engine_step(intruder->engine, &intruder->session, 1, &result, &status, NULL, NULL);
+  intruder->statuses[8] = dsv4_engine_step(intruder->engine, &intruder->session, 1, NULL, NULL,
+                                           &result, &status, NULL, NULL);
   EXPECT(status == intruder->statuses[8]);
   intruder->statuses[9] = dsv4_session_rewind(intruder->session, 1, NULL, NULL);
   return NULL;
@@ -99,18 +99,13 @@ struct speaker {
 
 static void* speak(void* argument) {
   struct speaker* speaker = argument;
-  int32_t prompt[kMaxPrompt];
-  dsv4_message message = message_of(DSV4_ROLE_USER, speaker->question);
-  const dsv4_message* conversation[] = {&message};
-  const dsv4_tokenizer* tokenizer = NULL;
+  char messages[256];
   dsv4_session* session = NULL;
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
-  size_t count = 0;
-  EXPECT(dsv4_engine_get_tokenizer(speaker->engine, &tokenizer, NULL) == DSV4_OK);
-  EXPECT(dsv4_chat_render(tokenizer, conversation, 1, DSV4_THINKING_OFF, prompt, kMaxPrompt, &count,
-                          NULL) == DSV4_OK);
+  snprintf(messages, sizeof messages, "[{\"role\": \"user\", \"content\": \"%s\"}]",
+           speaker->question);
   EXPECT(dsv4_session_open(speaker->engine, NULL, &session, NULL) == DSV4_OK);
-  EXPECT(dsv4_session_sync(session, prompt, count, NULL, NULL, NULL) == DSV4_OK);
+  EXPECT(dsv4_session_sync_json(session, messages, strlen(messages), NULL, NULL, NULL) == DSV4_OK);
   while (step.finish == DSV4_FINISH_NONE) {
     EXPECT(dsv4_session_step(session, &step, NULL) == DSV4_OK);
     strncat(speaker->text, step.text, sizeof speaker->text - strlen(speaker->text) - 1);

@@ -74,6 +74,14 @@ inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
 inline float __uint_as_float(uint32_t x) { return std::bit_cast<float>(x); }
 inline float __int_as_float(int32_t x) { return std::bit_cast<float>(x); }
 
+inline int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x)); }
+
+// c plus the products of four signed bytes.
+inline int __dp4a(int a, int b, int c) {
+  for (int i = 0; i < 32; i += 8) c += static_cast<int8_t>(a >> i) * static_cast<int8_t>(b >> i);
+  return c;
+}
+
 inline int __popc(uint32_t x) { return std::popcount(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A GPU that is not there proves itself, with the kernels of SM12x; faults that are planted in its
 // memory are told by operator. An engine that names no backend takes it.
-#include "lib/runtime/device_proof.h"
+#include "lib/proof/device_proof.h"
 
 #include <cmath>
 
 #include "kernels/op/dense.h"
+#include "lib/proof/open_best.h"
 #include "tests/support/bundled_model.h"
 #include "tests/support/fake_cuda_runtime.h"
 #include "tests/support/status_test_macros.h"
@@ -52,17 +53,18 @@ TEST_CASE("a wrong kernel result and NaN in a row are told by operator") {
 }
 
 TEST_CASE("an engine that prefers a GPU takes one that proves itself") {
-  const EngineOptions options{.prefer_gpu = true, .context_tokens = 512, .prove = true};
-  const absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(kBundledModel, options);
+  OpenOptions options{{.context_tokens = 512}};
+  options.prefer_gpu = options.prove = true;
+  const absl::StatusOr<std::shared_ptr<Engine>> engine = OpenBest(kBundledModel, options);
   REQUIRE_OK(engine);
   REQUIRE((*engine)->info().backend == Backend::kCuda);
   REQUIRE((*engine)->backend_reason().empty());
   // A plan that it has no room for is the CPU's.
-  EngineOptions large = options;
+  OpenOptions large = options;
   large.cache_tokens = int64_t{1} << 33;
-  const absl::StatusOr<EnginePlan> plan = Engine::Plan(kBundledModel, large);
+  const absl::StatusOr<EnginePlan> plan = PlanBest(kBundledModel, large);
   REQUIRE_OK(plan);
-  REQUIRE(plan->info.backend == Backend::kCpu);
+  REQUIRE(plan->info().backend == Backend::kCpu);
 }
 
 }  // namespace

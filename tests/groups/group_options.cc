@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
 
-#include "lib/runtime/group_options.h"
+#include "lib/engine/group_options.h"
 #include "tests/groups/member.h"
 
 namespace dsv4::test {

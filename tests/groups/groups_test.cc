@@ -13,7 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "lib/base/error.h"
-#include "lib/runtime/group_options.h"
+#include "lib/engine/group_options.h"
 #include "tests/groups/member.h"
 #include "tests/support/bundled_model.h"
 #include "tests/support/residency.h"
@@ -152,7 +152,7 @@ EngineOptions TiersOptions(const std::string& id) {
   const auto plan = [&] {
     const absl::StatusOr<EnginePlan> plan = Engine::Plan(GroupModel(), options);
     REQUIRE_OK(plan);
-    return plan->info;
+    return plan->info();
   };
   const int64_t all = plan().fullest().weights;
   options.weight_budgets.least = true;

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <string>
 
-#include "lib/runtime/engine.h"
+#include "lib/engine/engine.h"
 
 namespace dsv4::test {
 

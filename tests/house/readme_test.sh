@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # usage: readme_test.sh SOURCE_DIR BUILD_DIR PLACE
-# A newcomer's path: every fenced snippet of README.md, in its order. "```LANGUAGE FILE" is written to
+# A newcomer's path: every fenced snippet of README.md, docs/embed.md and docs/status.md, in their order. "```LANGUAGE FILE" is written to
 # that file, "```sh" is run in the root of the project; where it asks the model a question, the answer
 # names Paris.
 #
@@ -45,12 +45,12 @@ awk -v place="$place/snippets" '
     else if (words == 2) {
       out = sprintf("%s/%02d.file", place, ++count)
       print word[2] >out
-    } else { print "README.md:" NR ": a snippet of no language or no file: " $0; bad = 1; exit 1 }
+    } else { print FILENAME ":" FNR ": a snippet of no language or no file: " $0; bad = 1; exit 1 }
     next
   }
   /^ *```/ { inside = 0; close(out); next }
   inside { print >out }
-  END { exit bad || inside || count == 0 }' "$source/README.md"
+  END { exit bad || inside || count == 0 }' "$source/README.md" "$source/docs/embed.md" "$source/docs/status.md"
 
 cd "$root"
 for snippet in "$place"/snippets/*; do

@@ -32,7 +32,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 #include <cmath>
 
-#include "tests/kernels/cpu_step.h"
+#include "kernels/op/cache_rows.h"
+#include "tests/kernels/random_weights.h"
+#include "tests/kernels/tested_backend.h"
 #include "tests/support/worst_element.h"
 
 namespace dsv4::test {
@@ -77,35 +79,33 @@ std::vector<std::vector<uint16_t>> SampleRows(int64_t elements) {
 }
 
 TEST_CASE("cpu rows and index keys are stored as the reference stores them, byte for byte") {
-  LaunchContext context;
-  const auto want = [&](RowFormat format, Point point, const std::vector<uint16_t>& row) {
+  const auto want = [](RowFormat format, const std::vector<uint16_t>& row) {
     std::vector<float> values;
     for (const uint16_t v : row) values.push_back(Bf16ToFloat(v));
-    return BlockAfter(format, static_cast<int64_t>(row.size()), [&](const RowPool& pool) {
-      reference::StoreRow(context, point, pool, 1, 1, values.data());
-    });
+    return BlockAfter(format, static_cast<int64_t>(row.size()),
+                      [&](const RowPool& pool) { StoreRow(pool, 1, 1, values.data()); });
   };
   const std::vector<std::vector<uint16_t>> rows = SampleRows(512), keys = SampleRows(128);
-  ForEachTarget([&] {
+  ForEachVariant([&] {
     for (const std::vector<uint16_t>& row : rows) {
       for (const RowFormat format :
            {RowFormat::kPacked, RowFormat::kBf16, RowFormat::kFp8PerTensor}) {
         REQUIRE(BlockAfter(format, 512, [&](const RowPool& pool) {
                   HWY_DYNAMIC_DISPATCH(TestStoreKvRow)(row.data(), pool, 1, 1);
-                }) == want(format, Point::kQuantWindowRow, row));
+                }) == want(format, row));
       }
     }
     for (const std::vector<uint16_t>& key : keys) {
       REQUIRE(BlockAfter(RowFormat::kIndexFp4, 128, [&](const RowPool& pool) {
                 HWY_DYNAMIC_DISPATCH(TestPackIndexKey)
                 (key.data(), pool.Row(1, 1), pool.Scales(1, 1));
-              }) == want(RowFormat::kIndexFp4, Point::kQuantIndexKey, key));
+              }) == want(RowFormat::kIndexFp4, key));
     }
   });
 }
 
 TEST_CASE("cpu unpacking gives the value of every code at every scale") {
-  ForEachTarget([] {
+  ForEachVariant([] {
     // The scales that act_quant gives: from 1e-4 / 448 to 2^128 / 448, rounded up.
     for (int scale = 127 - 22; scale <= 127 + 120; ++scale) {
       alignas(64) std::byte data[576], scales[8] = {};
@@ -138,7 +138,7 @@ TEST_CASE("cpu unpacking gives the value of every code at every scale") {
 }
 
 TEST_CASE("cpu fp8_per_tensor rows have the value of every code; queries are such values") {
-  ForEachTarget([] {
+  ForEachVariant([] {
     for (int shift = 0; shift < 256; ++shift) {
       std::byte data[512];
       for (int i = 0; i < 512; ++i) {
@@ -165,7 +165,7 @@ TEST_CASE("cpu fp8_per_tensor rows have the value of every code; queries are suc
         want.push_back(Bf16ToFloat(query.back()));
       }
       HWY_DYNAMIC_DISPATCH(TestQuantiseQuery)(query.data());
-      reference::QuantiseQuery(want.data());
+      QuantiseQuery(want.data());
       std::vector<uint16_t> want_bits;
       for (const float value : want) want_bits.push_back(FloatToBf16(value));
       REQUIRE(DifferentBits(query, want_bits) == "");
@@ -174,7 +174,7 @@ TEST_CASE("cpu fp8_per_tensor rows have the value of every code; queries are suc
 }
 
 TEST_CASE("a fp8_per_tensor row with a NaN or an infinity is a row of NaNs") {
-  ForEachTarget([] {
+  ForEachVariant([] {
     for (const uint16_t broken : {0x7fc0, 0xffc0, 0x7f81, 0x7f80, 0xff80}) {
       for (const size_t at : {0, 77, 511}) {
         std::vector<uint16_t> row(512, FloatToBf16(1));
@@ -194,7 +194,7 @@ TEST_CASE("a fp8_per_tensor row with a NaN or an infinity is a row of NaNs") {
 
 // What came from a broken activation must not look sound again.
 TEST_CASE("a run with a NaN or an infinity is a run of NaNs") {
-  ForEachTarget([] {
+  ForEachVariant([] {
     for (const uint16_t broken : {0x7fc0, 0xffc0, 0x7f81, 0x7f80, 0xff80}) {
       for (const int at : {0, 1, 63}) {
         std::vector<uint16_t> row(512, FloatToBf16(1));

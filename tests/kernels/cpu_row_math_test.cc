@@ -64,8 +64,9 @@ HWY_AFTER_NAMESPACE();
 #include <cmath>
 #include <limits>
 
-#include "kernels/reference/numerics.h"
-#include "tests/kernels/cpu_step.h"
+#include "kernels/op/quantizers.h"
+#include "tests/kernels/random_weights.h"
+#include "tests/kernels/tested_backend.h"
 #include "tests/support/worst_element.h"
 
 namespace dsv4::test {
@@ -81,7 +82,7 @@ HWY_EXPORT(TestHadamard);
 
 TEST_CASE("cpu exponential is that of double, and 0 far below") {
   constexpr int64_t kCount = 1 << 16;
-  ForEachTarget([] {
+  ForEachVariant([] {
     std::vector<double> x(kCount);
     for (int64_t i = 0; i < kCount; ++i) {
       x[static_cast<size_t>(i)] = -static_cast<double>(i) * (707.9 / kCount);
@@ -118,7 +119,7 @@ TEST_CASE("cpu exponential is that of double, and 0 far below") {
 }
 
 TEST_CASE("cpu stores round to f32, then to bf16, each to nearest even") {
-  ForEachTarget([] {
+  ForEachVariant([] {
     std::vector<double> x;
     for (uint64_t i = 0; i < 4096; ++i) {
       // Every kind of value; half of them ties or next to one, in f32 or by less than f32 sees.
@@ -176,25 +177,23 @@ void RequireSameQuantiser(const Simd& simd, const Scalar& scalar, int lowest, in
 }
 
 TEST_CASE("cpu quantisers equal the reference bit for bit") {
-  ForEachTarget([] {
+  ForEachVariant([] {
     const auto simd64 = HWY_DYNAMIC_DISPATCH(TestActQuant64);
     RequireSameQuantiser(
         [&](uint16_t* x) {
           simd64(x);
           simd64(x + 64);
         },
-        [](float* x) { reference::ActQuant(x, 128, 64); }, -40, 120);
+        [](float* x) { ActQuant(x, 128, 64); }, -40, 120);
     RequireSameQuantiser(
-        HWY_DYNAMIC_DISPATCH(TestActQuant128), [](float* x) { reference::ActQuant(x, 128, 128); },
-        -40, 120);
+        HWY_DYNAMIC_DISPATCH(TestActQuant128), [](float* x) { ActQuant(x, 128, 128); }, -40, 120);
     RequireSameQuantiser(
-        HWY_DYNAMIC_DISPATCH(TestFp4ActQuant), [](float* x) { reference::Fp4ActQuant(x, 128); },
-        -120, 120);
+        HWY_DYNAMIC_DISPATCH(TestFp4ActQuant), [](float* x) { Fp4ActQuant(x, 128); }, -120, 120);
   });
 }
 
 TEST_CASE("cpu Hadamard rotation is the Sylvester matrix") {
-  ForEachTarget([] {
+  ForEachVariant([] {
     std::vector<uint16_t> x(128);
     for (int64_t i = 0; i < 128; ++i) x[static_cast<size_t>(i)] = FloatToBf16(Value(81, 0, 0, i));
     std::vector<uint16_t> y = x;

@@ -84,7 +84,7 @@ TEST_CASE("the table's config runs, by the call's dimensions") {
 
 // What is said of the first entry when the second is out of reach, too.
 std::string Refusal(DeviceTraits device, const LinearFp8Params& params) {
-  const Manifest first[] = {Manifest(kFakeEntries, 1)};
+  const Manifest first[] = {Manifest{{kFakeEntries, 1}}};
   Dispatch dispatch(first, Backend::kCuda, Numerics::kPublished, std::move(device));
   const absl::Status status = dispatch.Prepare(params);
   REQUIRE(IsUnsupported(status));

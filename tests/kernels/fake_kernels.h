@@ -50,7 +50,7 @@ inline constexpr KernelEntry kFakeEntries[] = {
                                                      kPublishedBit, 7, kFakeNeeds,
                                                      {kFakeKnobs, kFakeConfigs}),
 };
-inline constexpr Manifest kFakeManifests[] = {Manifest(kFakeEntries)};
+inline constexpr Manifest kFakeManifests[] = {Manifest{kFakeEntries}};
 
 inline DeviceTraits FakeDevice(int32_t capability, int32_t multiprocessors) {
   return {.name = "made up",

@@ -24,6 +24,24 @@ inline std::vector<float> RandomFloats(uint64_t seed, int64_t count, float scale
   return values;
 }
 
+inline uint64_t Hash(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+// A bf16 number, roughly normal with deviation 1.
+inline float Value(uint64_t kind, int64_t sequence, int64_t at, int64_t element) {
+  uint64_t h = Hash(kind);
+  h = Hash(h ^ static_cast<uint64_t>(sequence));
+  h = Hash(h ^ static_cast<uint64_t>(at));
+  h = Hash(h ^ static_cast<uint64_t>(element));
+  double sum = 0;
+  for (int i = 0; i < 4; ++i) sum += static_cast<double>(h >> (16 * i) & 0xffff) / 65536 - 0.5;
+  return RoundToBf16(static_cast<float>(sum * 1.7));
+}
+
 // Weights near 1, as a norm has them.
 inline std::vector<uint16_t> RandomNorm(uint64_t seed, int64_t count) {
   std::vector<uint16_t> values(static_cast<size_t>(count));

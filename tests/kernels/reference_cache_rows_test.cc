@@ -5,7 +5,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/reference/cache_rows.h"
+#include "kernels/op/attention.h"
+#include "kernels/op/cache_rows.h"
 #include "kernels/reference/manifest.h"
 #include "tests/kernels/random_weights.h"
 #include "tests/support/catch.h"
@@ -57,10 +58,7 @@ class OneRow {
   // Data and scales after a launch with `numerics` stored `row`; nothing else is written.
   std::pair<Bytes, Bytes> Store(Floats row, Numerics numerics = Numerics::kPublished) {
     REQUIRE(row.size() == static_cast<size_t>(elements_));
-    LaunchContext context;
-    context.numerics = numerics;
-    const Point point = elements_ == 128 ? Point::kQuantIndexKey : Point::kQuantWindowRow;
-    reference::StoreRow(context, point, pool_, 1, 2, row.data());
+    StoreRow(pool_, 1, 2, row.data(), numerics != Numerics::kExact);
     const auto take = [&](std::byte* from, int64_t bytes) {
       auto* begin = reinterpret_cast<uint8_t*>(from);
       Bytes out(begin, begin + bytes);
@@ -80,7 +78,7 @@ class OneRow {
   }
   Floats Load() {
     Floats row(static_cast<size_t>(elements_), NAN);
-    reference::LoadRow(pool_, 1, 2, row.data());
+    LoadRow(pool_, 1, 2, row.data());
     std::fill(memory_.begin(), memory_.end(), uint8_t{0xfd});
     return row;
   }
@@ -213,10 +211,10 @@ TEST_CASE("queries that meet fp8_per_tensor rows, by hand") {
   std::copy(std::begin(from), std::end(from), query.begin() + 444);
   Floats want(512, 0.0f);
   std::copy(std::begin(to), std::end(to), want.begin() + 444);
-  reference::QuantiseQuery(query.data());
+  QuantiseQuery(query.data());
   REQUIRE(test::DifferentBits(query, want) == "");
   query[5] = NAN;
-  reference::QuantiseQuery(query.data());
+  QuantiseQuery(query.data());
   REQUIRE(std::isnan(query[5]));
 }
 

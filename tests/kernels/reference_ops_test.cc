@@ -49,22 +49,22 @@ TEST_CASE("act_quant is bit-exact") {
     Floats scales;
     std::vector<uint8_t> codes;
     for (size_t begin = 0; begin < x.size(); begin += static_cast<size_t>(run)) {
-      scales.push_back(reference::E4M3RunScale(x.data() + begin, run));
+      scales.push_back(E4M3RunScale(x.data() + begin, run));
       for (size_t i = begin; i < begin + static_cast<size_t>(run); ++i) {
-        codes.push_back(reference::EncodeE4M3(x[i] / scales.back()));
+        codes.push_back(EncodeE4M3(x[i] / scales.back()));
       }
     }
     REQUIRE(test::DifferentBits(codes, q) == "");
     REQUIRE(test::DifferentBits(scales, F32((name + ".scale").c_str())) == "");
     Floats round_trip = x;
-    reference::ActQuant(round_trip.data(), static_cast<int64_t>(x.size()), run);
+    ActQuant(round_trip.data(), static_cast<int64_t>(x.size()), run);
     REQUIRE(test::DifferentBits(round_trip, F32((name + ".round_trip").c_str())) == "");
   }
 }
 
 TEST_CASE("fp4_act_quant is bit-exact") {
   Floats x = F32("fp4_act_quant32.x");
-  reference::Fp4ActQuant(x.data(), static_cast<int64_t>(x.size()));
+  Fp4ActQuant(x.data(), static_cast<int64_t>(x.size()));
   REQUIRE(test::DifferentBits(x, F32("fp4_act_quant32.round_trip")) == "");
 }
 
@@ -75,35 +75,35 @@ TEST_CASE("encodings give the nearest value, ties to the even code") {
     const float next = E4M3ToFloat(static_cast<uint8_t>(code + 1));
     const float middle = (value + next) / 2;
     CAPTURE(code, value);
-    CHECK(reference::EncodeE4M3(value) == code);
-    CHECK(reference::EncodeE4M3(-value) == (code | 0x80));
-    CHECK(reference::EncodeE4M3(middle) == (code % 2 == 0 ? code : code + 1));
-    CHECK(reference::EncodeE4M3(std::nextafter(middle, 0.0f)) == code);
-    CHECK(reference::EncodeE4M3(std::nextafter(middle, 1e9f)) == code + 1);
+    CHECK(EncodeE4M3(value) == code);
+    CHECK(EncodeE4M3(-value) == (code | 0x80));
+    CHECK(EncodeE4M3(middle) == (code % 2 == 0 ? code : code + 1));
+    CHECK(EncodeE4M3(std::nextafter(middle, 0.0f)) == code);
+    CHECK(EncodeE4M3(std::nextafter(middle, 1e9f)) == code + 1);
   }
-  CHECK(reference::EncodeE4M3(448) == 0x7e);
-  CHECK(reference::EncodeE4M3(1e30f) == 0x7e);
-  CHECK(reference::EncodeE4M3(-INFINITY) == 0xfe);
-  CHECK(reference::EncodeE4M3(NAN) == 0x7f);
+  CHECK(EncodeE4M3(448) == 0x7e);
+  CHECK(EncodeE4M3(1e30f) == 0x7e);
+  CHECK(EncodeE4M3(-INFINITY) == 0xfe);
+  CHECK(EncodeE4M3(NAN) == 0x7f);
   for (int code = 0; code < 7; ++code) {
     const float value = E2M1ToFloat(static_cast<uint8_t>(code));
     const float next = E2M1ToFloat(static_cast<uint8_t>(code + 1));
     const float middle = (value + next) / 2;
     CAPTURE(code, value);
-    CHECK(reference::EncodeE2M1(value) == code);
-    CHECK(reference::EncodeE2M1(-value) == (code | 8));
-    CHECK(reference::EncodeE2M1(middle) == (code % 2 == 0 ? code : code + 1));
-    CHECK(reference::EncodeE2M1(std::nextafter(middle, 0.0f)) == code);
-    CHECK(reference::EncodeE2M1(std::nextafter(middle, 1e9f)) == code + 1);
+    CHECK(EncodeE2M1(value) == code);
+    CHECK(EncodeE2M1(-value) == (code | 8));
+    CHECK(EncodeE2M1(middle) == (code % 2 == 0 ? code : code + 1));
+    CHECK(EncodeE2M1(std::nextafter(middle, 0.0f)) == code);
+    CHECK(EncodeE2M1(std::nextafter(middle, 1e9f)) == code + 1);
   }
-  CHECK(reference::EncodeE2M1(6) == 7);
-  CHECK(reference::EncodeE2M1(-1e30f) == 15);
+  CHECK(EncodeE2M1(6) == 7);
+  CHECK(EncodeE2M1(-1e30f) == 15);
 }
 
 TEST_CASE("run scales keep their floor") {
   const float zeros[128] = {};
-  CHECK(reference::E4M3RunScale(zeros, 128) == 0x1p-22f);  // 1e-4 / 448 = 2^-22.1
-  CHECK(reference::E2M1RunScale(zeros, 32) == 0x1p-126f);
+  CHECK(E4M3RunScale(zeros, 128) == 0x1p-22f);  // 1e-4 / 448 = 2^-22.1
+  CHECK(E2M1RunScale(zeros, 32) == 0x1p-126f);
 }
 
 TEST_CASE("Hadamard rotation") {

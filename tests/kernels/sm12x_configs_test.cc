@@ -6,20 +6,25 @@
 #include <numeric>
 
 #include "kernels/op/dense.h"
-#include "tests/kernels/cuda_matrix.h"
-#include "tests/kernels/cuda_step.h"
+#include "kernels/sm12x/entries.h"
+#include "kernels/sm12x/manifest.h"
+#include "tests/kernels/cuda_config.h"
+#include "tests/kernels/operator_step.h"
+#include "tests/kernels/operator_weights.h"
 
 namespace dsv4::test {
 namespace {
 
 using Bytes = std::vector<unsigned char>;
 
-template <class T>
-void Append(const DeviceCopy<T>& from, Bytes* to) {
-  REQUIRE(from.Intact());
-  const std::vector<T> values = from.Download();
+constexpr On kOn = On::kTested;
+
+// Of Acts, QuantizedActs and arrays.
+template <class Tensor>
+void Append(const Tensor& from, Bytes* to) {
+  const auto values = from.Get();
   const auto* bytes = reinterpret_cast<const unsigned char*>(values.data());
-  to->insert(to->end(), bytes, bytes + values.size() * sizeof(T));
+  to->insert(to->end(), bytes, bytes + values.size() * sizeof values[0]);
 }
 
 // `run` launches the entry and gives what it leaves.
@@ -42,19 +47,19 @@ constexpr int32_t kRowCounts[] = {1, 2, 3, 6, 7, 8, 9, 17, 33, 48, 64, 65, 192};
 TEST_CASE("configs of linear_fp8 agree") {
   for (const auto& [k, widths] :
        {std::pair{int64_t{4096}, std::vector<int64_t>{1024, 512}}, {1024, {2048}}, {640, {33}}}) {
-    const QuantizedRows x(1, 192, k);
-    std::vector<CudaFp8> weights;
-    for (const int64_t n : widths) weights.emplace_back(Fp8Storage(2 + n, n, k));
+    const std::vector<float> x = RandomActs(1, 192, k);
+    std::vector<SideWeight> weights;
+    for (const int64_t n : widths) weights.emplace_back(kOn, Fp8Storage(2 + n, n, k));
     for (const int32_t rows : kRowCounts) {
       INFO("k " << k << ", rows " << rows);
-      const DeviceCopy<uint8_t> input(x.Bytes(0, rows));
+      const QuantizedActs input(kOn, k, Slice(x, 0, rows * k));
       RequireConfigsAgree(kSm12xLinearFp8, [&] {
         LinearFp8Params p{.rows = rows, .k = k, .x = input.data()};
-        std::vector<DeviceCopy<uint16_t>> y;
-        for (const CudaFp8& w : weights) y.emplace_back(rows * w.n);
-        for (size_t i = 0; i < y.size(); ++i) p.parts[i] = {weights[i].view(), y[i].data()};
+        std::vector<Acts> y;
+        for (const SideWeight& w : weights) y.emplace_back(kOn, rows * w.n());
+        for (size_t i = 0; i < y.size(); ++i) p.parts[i] = {weights[i].fp8(), y[i].data()};
         p.part_count = static_cast<int32_t>(y.size());
-        LaunchCuda(p);
+        Launch(kOn, p);
         Bytes left;
         for (const auto& part : y) Append(part, &left);
         return left;
@@ -65,18 +70,18 @@ TEST_CASE("configs of linear_fp8 agree") {
 
 TEST_CASE("configs of linear_bf16 agree") {
   for (const auto& [k, n] : {std::pair{4096, 1024}, {512, 2056}, {128, 5}}) {
-    const Bf16Rows x(3, 192, k);
-    const CudaBf16 weight(Bf16Storage(4, n, k));
+    const std::vector<float> x = RandomActs(3, 192, k);
+    const SideWeight weight(kOn, Bf16Storage(4, n, k));
     for (const int32_t rows : kRowCounts) {
       INFO("k " << k << ", rows " << rows);
-      const DeviceCopy<uint16_t> input(x.Bits(0, rows));
+      const Acts input(kOn, Slice(x, 0, int64_t{rows} * k));
       RequireConfigsAgree(kSm12xLinearBf16, [&, n = n, k = k] {
-        DeviceCopy<uint16_t> rounded(int64_t{rows} * n);
-        DeviceCopy<float> plain(int64_t{rows} * n);
+        const Acts rounded(kOn, int64_t{rows} * n);
+        const Array<float> plain(kOn, int64_t{rows} * n);
         LinearBf16Params p{.rows = rows, .k = k, .x = input.data(), .part_count = 2};
-        p.parts[0] = {weight.view(), rounded.data(), true};
-        p.parts[1] = {weight.view(), plain.data(), false};
-        LaunchCuda(p);
+        p.parts[0] = {weight.bf16(), rounded.data(), true};
+        p.parts[1] = {weight.bf16(), plain.data(), false};
+        Launch(kOn, p);
         Bytes left;
         Append(rounded, &left);
         Append(plain, &left);
@@ -89,28 +94,22 @@ TEST_CASE("configs of linear_bf16 agree") {
 TEST_CASE("configs of output_groups agree") {
   constexpr int32_t kGroups = 4;
   constexpr int64_t kRank = 256, kWidth = 2048;
-  const Bf16Rows o(5, 192, kGroups * kWidth);
-  const CudaFp8 weight(Fp8Storage(6, kGroups * kRank, kWidth));
+  const std::vector<float> o = RandomActs(5, 192, kGroups * kWidth);
+  const SideWeight weight(kOn, Fp8Storage(6, kGroups * kRank, kWidth));
   for (const int32_t rows : kRowCounts) {
     INFO(rows << " rows");
-    const DeviceCopy<uint16_t> input(o.Bits(0, rows));
+    const Acts input(kOn, Slice(o, 0, rows * kGroups * kWidth));
     RequireConfigsAgree(kSm12xOutputGroups, [&] {
-      const int64_t stride = sm12x::QuantizedRowBytes(kGroups * kRank);
-      DeviceCopy<uint8_t> y(rows * stride);
-      LaunchCuda(OutputGroupsParams{.rows = rows,
-                                    .groups = kGroups,
-                                    .rank = kRank,
-                                    .group_width = kWidth,
-                                    .wo_a = weight.view(),
-                                    .o = input.data(),
-                                    .y = y.data()});
-      REQUIRE(y.Intact());
+      const QuantizedActs y(kOn, rows, kGroups * kRank);
+      Launch(kOn, OutputGroupsParams{.rows = rows,
+                                     .groups = kGroups,
+                                     .rank = kRank,
+                                     .group_width = kWidth,
+                                     .wo_a = weight.fp8(),
+                                     .o = input.data(),
+                                     .y = y.data()});
       Bytes left;
-      const std::vector<uint8_t> all = y.Download();
-      for (int64_t r = 0; r < rows; ++r) {  // without what pads a row
-        const auto row = all.begin() + r * stride;
-        left.insert(left.end(), row, row + kGroups * kRank + kGroups * kRank / 128);
-      }
+      Append(y, &left);
       return left;
     });
   }
@@ -130,10 +129,10 @@ TEST_CASE("configs of sparse_attention agree") {
   for (const int ratio : {0, 4, 128}) {
     for (const std::vector<Piece>& pieces : kSteps) {
       INFO("ratio " << ratio << ", " << pieces.size() << " sequences");
-      CudaStep step(On::kCuda, pieces, {});
-      CudaPool window(step, 64, 512, RowFormat::kPacked);
-      CudaPool compressed(step, ratio == 0 ? 1 : kCompressedKvBlockTokens / ratio, 512,
-                          RowFormat::kPacked);
+      Step step(kOn, pieces, {});
+      Pool window(step, 64, 512, RowFormat::kPacked);
+      Pool compressed(step, ratio == 0 ? 1 : kCompressedKvBlockTokens / ratio, 512,
+                      RowFormat::kPacked);
       std::vector<int32_t> chosen;
       for (size_t i = 0; i < pieces.size(); ++i) {
         const SequenceRows& s = step.host(i);
@@ -151,9 +150,9 @@ TEST_CASE("configs of sparse_attention agree") {
           }
         }
       }
-      CudaTensor q(step, 43, kHeads * 512);
-      CudaArray<float> sink(step, RandomFloats(44, kHeads));
-      CudaArray<int32_t> selected(step, chosen);
+      const Acts q(kOn, StepValues(step, 43, kHeads * 512));
+      const Array<float> sink(kOn, RandomFloats(44, kHeads));
+      const Array<int32_t> selected(kOn, chosen);
       SparseAttentionParams p;
       p.step = step.Rows();
       p.heads = kHeads;
@@ -166,9 +165,9 @@ TEST_CASE("configs of sparse_attention agree") {
       p.sink = sink.data();
       p.softmax_scale = 1 / std::sqrt(512.0f);
       RequireConfigsAgree(kSm12xSparseAttention, [&] {
-        DeviceCopy<uint16_t> o(int64_t{step.rows()} * kHeads * 512);
+        const Acts o(kOn, int64_t{step.rows()} * kHeads * 512);
         p.o = o.data();
-        ReplayOnCuda(kSm12xSparseAttention, p);
+        Launch(kOn, p);
         Bytes left;
         Append(o, &left);
         return left;
@@ -181,14 +180,15 @@ TEST_CASE("configs of index_score_topk agree") {
   constexpr int kHeads = 64;
   for (const std::vector<Piece>& pieces : kSteps) {
     INFO(pieces.size() << " sequences");
-    CudaStep step(On::kCuda, pieces, {});
-    CudaPool keys(step, 64, kIndexKeyElements, RowFormat::kIndexFp4);
+    Step step(kOn, pieces, {});
+    Pool keys(step, 64, kIndexKeyElements, RowFormat::kIndexFp4);
     for (size_t i = 0; i < pieces.size(); ++i) {
       const SequenceRows& s = step.host(i);
       keys.Fill(s.compressed_kv_blocks, 51, pieces[i].sequence, 0,
                 VisibleCompressedBlocks(s.first_position + s.rows - 1, kCsaRatio));
     }
-    CudaTensor q(step, 52, kHeads * kIndexKeyElements), weights(step, 53, kHeads);
+    const Acts q(kOn, StepValues(step, 52, kHeads * kIndexKeyElements)),
+        weights(kOn, StepValues(step, 53, kHeads));
     IndexScoreTopkParams p;
     p.step = step.Rows();
     p.heads = kHeads;
@@ -198,9 +198,9 @@ TEST_CASE("configs of index_score_topk agree") {
     p.weight_scale = 0.01f;
     p.keys = keys.For(step);
     RequireConfigsAgree(kSm12xIndexScoreTopk, [&] {
-      DeviceCopy<int32_t> selected(int64_t{step.rows()} * p.topk);
+      const Array<int32_t> selected(kOn, int64_t{step.rows()} * p.topk);
       p.selected = selected.data();
-      ReplayOnCuda(kSm12xIndexScoreTopk, p);
+      Launch(kOn, p);
       Bytes left;
       Append(selected, &left);
       return left;

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "kernels/op/gather_columns.h"
-#include "tests/kernels/cuda_launch.h"
+#include "tests/kernels/operator_memory.h"
 
-namespace dsv4 {
+namespace dsv4::test {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
@@ -40,23 +40,22 @@ struct Exchange {
       }
       column += static_cast<size_t>(widths[r]);
       tail += static_cast<size_t>(tails[r]);
-      slices.emplace_back(slice);
+      slices.emplace_back(On::kTested, slice);
       params.slices[r] = reinterpret_cast<const std::byte*>(slices.back().data());
     }
   }
 
   static constexpr uint8_t kUntouched = 255;
   GatherColumnsParams params;
-  std::vector<test::DeviceCopy<uint8_t>> slices;
+  std::vector<Array<uint8_t>> slices;
   Bytes want;
 };
 
 void ExpectGathered(Exchange& exchange) {
-  test::DeviceCopy<uint8_t> whole(Bytes(exchange.want.size(), Exchange::kUntouched));
+  Array<uint8_t> whole(On::kTested, Bytes(exchange.want.size(), Exchange::kUntouched));
   exchange.params.whole = reinterpret_cast<std::byte*>(whole.data());
-  test::LaunchCuda(exchange.params);
-  REQUIRE(whole.Intact());
-  REQUIRE((whole.Download() == exchange.want));
+  Launch(On::kTested, exchange.params);
+  REQUIRE((whole.Get() == exchange.want));
 }
 
 TEST_CASE("sm12x gather_columns puts columns and tails where they belong") {
@@ -82,8 +81,8 @@ TEST_CASE("sm12x gather_columns meets the other ranks") {
     std::vector<ExchangeSignals> signals(2);
     signals[1].done = 7;
     signals[1].arrived[0] = come ? 8 : 7;
-    test::DeviceCopy<ExchangeSignals> on_device(signals);
-    test::DeviceCopy<ExchangeFailure> failure(std::vector<ExchangeFailure>(1));
+    Array<ExchangeSignals> on_device(On::kTested, signals);
+    Array<ExchangeFailure> failure(On::kTested, std::vector<ExchangeFailure>(1));
     exchange.params.rank = 1;
     exchange.params.signals = {on_device.data(), on_device.data() + 1};
     exchange.params.failure = failure.data();
@@ -91,16 +90,16 @@ TEST_CASE("sm12x gather_columns meets the other ranks") {
     if (come) {
       ExpectGathered(exchange);
     } else {
-      test::DeviceCopy<uint8_t> whole(exchange.want);
+      Array<uint8_t> whole(On::kTested, exchange.want);
       exchange.params.whole = reinterpret_cast<std::byte*>(whole.data());
-      test::LaunchCuda(exchange.params);
+      Launch(On::kTested, exchange.params);
     }
-    const std::vector<ExchangeSignals> after = on_device.Download();
+    const std::vector<ExchangeSignals> after = on_device.Get();
     REQUIRE(after[0].arrived[1] == 8);  // told the other
     REQUIRE(after[1].done == 8);
     REQUIRE(after[1].done_blocks == 0);
     REQUIRE(after[1].failed == (come ? 0u : 1u));
-    REQUIRE(failure.Download()[0].late == (come ? 0u : 1u));
+    REQUIRE(failure.Get()[0].late == (come ? 0u : 1u));
     if (come) continue;
     // Nothing waits from then on.
     exchange.params.limit_ns = int64_t{3600} * 1'000'000'000;
@@ -139,18 +138,18 @@ TEST_CASE("sm12x gather_columns takes short slices from its inbox, and fills the
       std::vector<ExchangeInbox> inboxes(3), expected(3);
       for (const int from : {0, 2}) {
         if (from == 2 && !come) continue;
-        const Bytes slice = exchange.slices[static_cast<size_t>(from)].Download();
+        const Bytes slice = exchange.slices[static_cast<size_t>(from)].Get();
         if (exchange.params.shares.SliceStride(from) == 0) {
           Pack(Bytes(8), inboxes[1].packets[number % 2][from]);
         } else {
           Pack(slice, inboxes[1].packets[number % 2][from]);
         }
       }
-      const Bytes own = exchange.slices[1].Download();
+      const Bytes own = exchange.slices[1].Get();
       for (const int to : {0, 2}) Pack(own, expected[to].packets[number % 2][1]);
-      test::DeviceCopy<ExchangeSignals> signals_there(signals);
-      test::DeviceCopy<ExchangeInbox> inboxes_there(inboxes);
-      test::DeviceCopy<ExchangeFailure> failure(std::vector<ExchangeFailure>(1));
+      Array<ExchangeSignals> signals_there(On::kTested, signals);
+      Array<ExchangeInbox> inboxes_there(On::kTested, inboxes);
+      Array<ExchangeFailure> failure(On::kTested, std::vector<ExchangeFailure>(1));
       for (int r = 0; r < 3; ++r) {
         exchange.params.signals[r] = signals_there.data() + r;
         exchange.params.inboxes[r] = inboxes_there.data() + r;
@@ -161,17 +160,17 @@ TEST_CASE("sm12x gather_columns takes short slices from its inbox, and fills the
       if (come) {
         ExpectGathered(exchange);
       } else {
-        test::DeviceCopy<uint8_t> whole(exchange.want);
+        Array<uint8_t> whole(On::kTested, exchange.want);
         exchange.params.whole = reinterpret_cast<std::byte*>(whole.data());
-        test::LaunchCuda(exchange.params);
+        Launch(On::kTested, exchange.params);
       }
-      const std::vector<ExchangeInbox> left = inboxes_there.Download();
+      const std::vector<ExchangeInbox> left = inboxes_there.Get();
       REQUIRE(std::memcmp(left.data(), expected.data(), sizeof(ExchangeInbox) * 3) == 0);
-      const std::vector<ExchangeSignals> after = signals_there.Download();
+      const std::vector<ExchangeSignals> after = signals_there.Get();
       REQUIRE(after[1].done == number);
       REQUIRE(after[1].done_blocks == 0);
       REQUIRE(after[1].failed == (come ? 0u : 1u));
-      REQUIRE(failure.Download()[0].late == (come ? 0u : 3u));
+      REQUIRE(failure.Get()[0].late == (come ? 0u : 3u));
     }
   }
 }
@@ -181,17 +180,17 @@ TEST_CASE("sm12x gather_columns reads slices that are too long for an inbox") {
   Exchange exchange(1, {kWidth, 64}, {0, 0}, 1);
   std::vector<ExchangeSignals> signals(2);
   signals[1].arrived[0] = 1;
-  test::DeviceCopy<ExchangeSignals> signals_there(signals);
-  test::DeviceCopy<ExchangeInbox> inboxes(std::vector<ExchangeInbox>(2));
-  test::DeviceCopy<ExchangeFailure> failure(std::vector<ExchangeFailure>(1));
+  Array<ExchangeSignals> signals_there(On::kTested, signals);
+  Array<ExchangeInbox> inboxes(On::kTested, std::vector<ExchangeInbox>(2));
+  Array<ExchangeFailure> failure(On::kTested, std::vector<ExchangeFailure>(1));
   exchange.params.rank = 1;
   exchange.params.signals = {signals_there.data(), signals_there.data() + 1};
   exchange.params.inboxes = {inboxes.data(), inboxes.data() + 1};
   exchange.params.failure = failure.data();
   exchange.params.limit_ns = 1'000'000;
   ExpectGathered(exchange);
-  REQUIRE(signals_there.Download()[1].failed == 0);
+  REQUIRE(signals_there.Get()[1].failed == 0);
 }
 
 }  // namespace
-}  // namespace dsv4
+}  // namespace dsv4::test

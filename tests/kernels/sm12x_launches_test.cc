@@ -13,6 +13,7 @@
 #include "tests/kernels/sm12x_objects.h"
 #include "tests/support/bundled_model.h"
 #include "tests/support/fake_cuda_runtime.h"
+#include "tests/support/gguf_model.h"
 #include "tests/support/tuning_tables.h"
 
 namespace dsv4::test {
@@ -129,6 +130,27 @@ void ExpectEngineTaken(const std::string& config, EngineOptions options,
   }
 }
 
+// The same on small GGUF files, in which all matrices have one type.
+void ExpectBlocksTaken(std::set<std::string>* names) {
+  for (int t = static_cast<int>(BlockType::kF32); t < static_cast<int>(BlockType::kCount); ++t) {
+    const auto type = static_cast<BlockType>(t);
+    INFO(InfoOf(type).name);
+    const TempFolder folder;
+    const std::string file =
+        folder.Write("model.gguf", GgufModelImage([&](const std::string&) { return type; }));
+    const auto engine = Engine::Open(file, {.backend = Backend::kCuda, .context_tokens = 512});
+    REQUIRE_OK(engine);
+    for (const int64_t length : {1, 9, 300}) {
+      const auto session = OpenColdSession(*engine);
+      std::vector<int32_t> tokens;
+      for (int64_t i = 0; i < length; ++i) tokens.push_back(static_cast<int32_t>(i % kGgufVocab));
+      REQUIRE_OK(session->Sync(tokens));
+      REQUIRE_OK(session->Prefill(0, nullptr));
+      ExpectTaken(names);
+    }
+  }
+}
+
 TEST_CASE("GPUs of SM12x take what engines launch on them") {
   std::set<std::string> names;
   for (const FakeCuda& gpu : kGpus) {
@@ -137,6 +159,7 @@ TEST_CASE("GPUs of SM12x take what engines launch on them") {
     ExpectEngineTaken(FlashConfig(), {.max_sessions = 64, .max_draft_tokens = 7}, &names);
     ExpectEngineTaken(SmallerFlashConfig(), {.cache_format = RowFormat::kBf16}, &names);
     ExpectEngineTaken(DsparkFlashConfig(), {.max_sessions = 8, .max_draft_tokens = 5}, &names);
+    ExpectBlocksTaken(&names);
   }
   // Kernels for rows that are no multiple of 16 bytes, for more than 256 experts, for several GPUs,
   // for experts in host memory, for fp8_per_tensor rows and for few output groups. Also GEMMs in
@@ -144,6 +167,7 @@ TEST_CASE("GPUs of SM12x take what engines launch on them") {
   // only the other one.
   const std::set<std::string> others = {
       "embed_rows_kernel<unsigned short>",
+      "embed_blocks_kernel<(BlockType)3>",  // bf16 rows of GGUF files are those of other files
       "select_experts_kernel<32>",
       "gather_columns_kernel<uint4>",
       "gather_columns_kernel<unsigned char>",
@@ -152,11 +176,11 @@ TEST_CASE("GPUs of SM12x take what engines launch on them") {
       "count_call_kernel",
       "attend_query_kernel<(RowFormat)3>",
       "attend_chunks_kernel<(RowFormat)3>",
-      "linear_gemm_kernel<GemmShape<Bf16Slices, 1, 4, 2, 2, 2>, 0>",
       "linear_gemm_kernel<GemmShape<Fp8UnpackedSlices, 1, 4, 2, 2, 1>, 0>",
       "linear_gemm_kernel<GemmShape<Fp8UnpackedSlices, 1, 4, 2, 2, 2>, 0>",
       "linear_gemm_kernel<GemmShape<Fp8UnpackedSlices, 2, 4, 2, 2, 2>, 0>"};
-  // And those of weights under F32 scales and of NVFP4, which synthetic models do not have.
+  // And those of weights under F32 scales and of
+  // NVFP4, which synthetic models do not have.
   const auto of_other_formats = [](const std::string& name) {
     return name.find("Fp8F32Slices") != std::string::npos ||
            name.find("Fp8RoundedSlices") != std::string::npos ||

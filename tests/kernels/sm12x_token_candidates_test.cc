@@ -4,11 +4,10 @@
 #include <random>
 
 #include "kernels/reference/launch.h"
-#include "tests/kernels/cuda_launch.h"
+#include "tests/kernels/operator_memory.h"
 #include "tests/support/odd_logits.h"
-#include "tests/support/worst_element.h"
 
-namespace dsv4 {
+namespace dsv4::test {
 namespace {
 
 CandidateRule AnyRule(std::mt19937& random) {
@@ -29,13 +28,11 @@ void Sort(CandidateList* list) {
 void Compare(int64_t vocab, int32_t rows, int32_t queries, std::mt19937& random) {
   std::vector<float> logits;
   for (int32_t row = 0; row < rows; ++row) {
-    const std::vector<float> one = test::OddLogits(vocab, random);
+    const std::vector<float> one = OddLogits(vocab, random);
     logits.insert(logits.end(), one.begin(), one.end());
   }
-  const std::vector<uint32_t> masks[] = {test::AnyMask(vocab, random),
-                                         test::AnyMask(vocab, random)};
-  const test::DeviceCopy<uint32_t> device_masks[] = {test::DeviceCopy<uint32_t>(masks[0]),
-                                                     test::DeviceCopy<uint32_t>(masks[1])};
+  const std::vector<uint32_t> masks[] = {AnyMask(vocab, random), AnyMask(vocab, random)};
+  const Array<uint32_t> device_masks[] = {{On::kTested, masks[0]}, {On::kTested, masks[1]}};
   std::vector<CandidateQuery> host(static_cast<size_t>(queries)), device;
   for (size_t q = 0; q < host.size(); ++q) {
     CandidateQuery& query = host[q];
@@ -50,27 +47,25 @@ void Compare(int64_t vocab, int32_t rows, int32_t queries, std::mt19937& random)
   }
   // Of a query that asks nothing, what was there stays.
   std::vector<CandidateList> expected(host.size(), CandidateList{-2, 0, {}});
-  const test::DeviceCopy<CandidateList> lists(expected);
+  const Array<CandidateList> lists(On::kTested, expected);
   std::vector<int32_t> expected_chosen(host.size(), -2);
-  const test::DeviceCopy<int32_t> chosen(expected_chosen);
+  const Array<int32_t> chosen(On::kTested, expected_chosen);
   reference::LaunchTokenCandidates({}, {.rows = queries,
                                         .vocab = vocab,
                                         .queries = host.data(),
                                         .logits = logits.data(),
                                         .lists = expected.data(),
                                         .chosen = expected_chosen.data()});
-  const test::DeviceCopy<float> device_logits(logits);
-  const test::DeviceCopy<CandidateQuery> device_queries(device);
-  test::LaunchCuda(TokenCandidatesParams{.rows = queries,
-                                         .vocab = vocab,
-                                         .queries = device_queries.data(),
-                                         .logits = device_logits.data(),
-                                         .lists = lists.data(),
-                                         .chosen = chosen.data()});
-  REQUIRE(lists.Intact());
-  std::vector<CandidateList> actual = lists.Download();
-  REQUIRE(chosen.Intact());
-  REQUIRE(chosen.Download() == expected_chosen);
+  const Array<float> device_logits(On::kTested, logits);
+  const Array<CandidateQuery> device_queries(On::kTested, device);
+  Launch(On::kTested, TokenCandidatesParams{.rows = queries,
+                                            .vocab = vocab,
+                                            .queries = device_queries.data(),
+                                            .logits = device_logits.data(),
+                                            .lists = lists.data(),
+                                            .chosen = chosen.data()});
+  std::vector<CandidateList> actual = lists.Get();
+  REQUIRE(chosen.Get() == expected_chosen);
   for (size_t q = 0; q < host.size(); ++q) {
     const CandidateRule& rule = host[host.size() - 1 - q].rule;
     CAPTURE(vocab, q, rule.kind, rule.temperature, rule.top_k, rule.top_p, rule.min_p,
@@ -88,8 +83,8 @@ void Compare(int64_t vocab, int32_t rows, int32_t queries, std::mt19937& random)
       values.push_back(actual[q].tokens[i].logit);
       expected_values.push_back(expected[q].tokens[i].logit);
     }
-    REQUIRE(test::DifferentBits(tokens, expected_tokens) == "");
-    REQUIRE(test::FarElements(values, expected_values) == "");
+    REQUIRE(DifferentBits(tokens, expected_tokens) == "");
+    REQUIRE(FarElements(values, expected_values) == "");
   }
 }
 
@@ -108,4 +103,4 @@ TEST_CASE("sm12x token_candidates of the published vocabulary") {
 }
 
 }  // namespace
-}  // namespace dsv4
+}  // namespace dsv4::test

@@ -76,7 +76,7 @@ depends libdsv4-dev "$runtime \\(= $version-1\\)" 'libabsl-dev' 'libhwy-dev' 'li
 depends dsv4-chat "$runtime " 'libc6 '
 depends dsv4-tools "$runtime " 'libc6 '
 depends dsv4-worker "$runtime " 'libc6 '
-[ -z "$server" ] || depends $server "$runtime " 'libc6 ' 'libcpp-httplib'
+[ -z "$server" ] || depends $server "$runtime " 'libc6 '
 [ -z "$desktop" ] || depends $desktop "$runtime " 'libqt6widgets6 '
 case $(for package in $packages; do field $package Depends; done) in
   *cuda* | *nvidia* | *nccl*) fail 'a package depends on CUDA, a driver or NCCL' ;;

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "lib/runtime/engine.h"
-#include "lib/runtime/session.h"
+#include "lib/engine/engine.h"
+#include "lib/session/session.h"
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
 

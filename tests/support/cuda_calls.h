@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counts calls of the CUDA runtime. A test that links cuda_calls.cc has the linker's --wrap for
-// each function that it counts (tests/lib/runtime/CMakeLists.txt).
+// each function that it counts (tests/lib/engine/CMakeLists.txt).
 #pragma once
 
 #include <cstdint>

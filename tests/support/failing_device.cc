@@ -84,19 +84,17 @@ dsv4_status __wrap_dsv4_session_step_events(dsv4_session* session, dsv4_parser_e
                        : __real_dsv4_session_step_events(session, callback, user, result, error);
 }
 
-dsv4_status __real_dsv4_engine_step_events(dsv4_engine* engine, dsv4_session* const* sessions,
-                                           size_t count, dsv4_parser_event_fn callback,
-                                           void* const* users, dsv4_step_result* const* results,
-                                           dsv4_status* statuses, dsv4_error** errors,
-                                           dsv4_error** error);
-dsv4_status __wrap_dsv4_engine_step_events(dsv4_engine* engine, dsv4_session* const* sessions,
-                                           size_t count, dsv4_parser_event_fn callback,
-                                           void* const* users, dsv4_step_result* const* results,
-                                           dsv4_status* statuses, dsv4_error** errors,
-                                           dsv4_error** error) {
+dsv4_status __real_dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions,
+                                    size_t count, dsv4_parser_event_fn callback, void* const* users,
+                                    dsv4_step_result* const* results, dsv4_status* statuses,
+                                    dsv4_error** errors, dsv4_error** error);
+dsv4_status __wrap_dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions,
+                                    size_t count, dsv4_parser_event_fn callback, void* const* users,
+                                    dsv4_step_result* const* results, dsv4_status* statuses,
+                                    dsv4_error** errors, dsv4_error** error) {
   if (!LosesDevice()) {
-    return __real_dsv4_engine_step_events(engine, sessions, count, callback, users, results,
-                                          statuses, errors, error);
+    return __real_dsv4_engine_step(engine, sessions, count, callback, users, results, statuses,
+                                   errors, error);
   }
   for (size_t i = 0; i < count; ++i) {
     statuses[i] = DSV4_ERR_DEVICE_LOST;

@@ -294,7 +294,15 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
 
 // These two work on when a kernel has faulted.
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  if (TheState().gpu.driver_cuda < 13000) {
+    *count = 0;
+    return cudaErrorInsufficientDriver;
+  }
+  *count = TheState().gpu.count;
+  return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = TheState().gpu.driver_cuda;
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
@@ -310,6 +318,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   properties->minor = gpu.compute_capability % 10;
   properties->multiProcessorCount = gpu.multiprocessors;
   properties->integrated = gpu.integrated ? 1 : 0;
+  properties->totalGlobalMem = static_cast<size_t>(gpu.bytes);
   properties->sharedMemPerBlockOptin = 99 * 1024;
   return Call();
 }
@@ -318,6 +327,12 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   switch (attribute) {
     case cudaDevAttrIntegrated:
       *value = gpu.integrated;
+      return Call();
+    case cudaDevAttrComputeMode:
+      *value = gpu.prohibited ? cudaComputeModeProhibited : cudaComputeModeDefault;
+      return Call();
+    case cudaDevAttrKernelExecTimeout:
+      *value = gpu.display;
       return Call();
     case cudaDevAttrMultiProcessorCount:
       *value = gpu.multiprocessors;

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/lib/runtime/recorded_run.h"
+#include "tests/lib/session/recorded_run.h"
 #include "tests/support/bundled_model.h"
 #include "tests/support/checkpoint_files.h"
 #include "tools/verify/oracle_case.h"

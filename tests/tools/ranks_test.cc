@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // An engine on several devices computes the bits of one device: every tensor of the oracle's cases
 // on ranks of the CPU. A rank with one wrong row or scale does not. What sessions promise on
-// several devices is tested by the tests of sessions (tests/lib/runtime/ranks_backend.cc).
+// several devices is tested by the tests of sessions (tests/lib/session/ranks_backend.cc).
 #include <string>
 #include <vector>
 
+#include "lib/engine/metrics.h"
 #include "tests/tools/case_on_devices.h"
 
 namespace dsv4 {
@@ -61,7 +62,88 @@ TEST_CASE("one wrong row or scale of one rank is noticed") {
   REQUIRE(Differences(oracle.Run(*engine), one).empty());
 }
 
-TEST_CASE("a rank that fails makes the engine lost, for good", "[threads]") {
+// The tokens of the next steps.
+std::vector<int32_t> Next(Session& session, int count) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < count; ++i) {
+    const absl::StatusOr<StepResult> step = session.Step();
+    REQUIRE_OK(step);
+    tokens.push_back(step->token);
+  }
+  return tokens;
+}
+
+TEST_CASE("an engine that lost a device is resumed, and its sessions continue from their tokens",
+          "[threads]") {
+  const EngineOptions options{.devices = {0, 1},
+                              .context_tokens = 1024,
+                              .max_sessions = 5,
+                              .threads = 2,
+                              .max_draft_tokens = 3};
+  const SamplingParams sampling{.temperature = 1, .seed = 7, .draft_tokens = 3};
+  const std::vector<int32_t> long_prompt = test::AnyTokens(300, 1),
+                             short_prompt = test::AnyTokens(9, 2);
+  constexpr int kBefore = 6, kAfter = 12;
+  // What the sessions generate if nothing happens.
+  const auto undisturbed = test::OpenBundled(options);
+  std::vector<std::vector<int32_t>> expected;
+  for (const std::vector<int32_t>& prompt : {long_prompt, short_prompt}) {
+    const auto session = test::OpenColdSession(undisturbed, sampling);
+    REQUIRE_OK(session->Sync(prompt));
+    expected.push_back(Next(*session, kBefore + kAfter));
+  }
+  const auto after = [](const std::vector<int32_t>& tokens) {
+    return std::vector<int32_t>(tokens.begin() + kBefore, tokens.end());
+  };
+
+  const auto engine = test::OpenBundled(options);
+  const auto first = test::OpenColdSession(engine, sampling);
+  const auto second = test::OpenColdSession(engine, sampling);
+  REQUIRE_OK(first->Sync(long_prompt));
+  REQUIRE_OK(second->Sync(short_prompt));
+  Next(*first, kBefore);
+  Next(*second, kBefore);
+  const auto fork = first->Fork();
+  REQUIRE_OK(fork);
+  engine->model().Abort(1, DeviceLost("planted"));
+  // The tokens that were chosen before the loss are still delivered.
+  absl::StatusOr<StepResult> lost = first->Step();
+  std::vector<int32_t> delivered;
+  for (; lost.ok(); lost = first->Step()) delivered.push_back(lost->token);
+  REQUIRE(IsDeviceLost(lost.status()));
+  REQUIRE(engine->lost());
+  REQUIRE(MetricsOf(*engine).steps.device_lost);
+
+  // A resume that fails leaves the engine suspended, and can be repeated.
+  const auto cancel = [](int64_t, int64_t) { return false; };
+  REQUIRE(absl::IsCancelled(engine->Resume(cancel)));
+  REQUIRE(engine->suspended());
+  REQUIRE(IsSuspended(first->Step().status()));
+  REQUIRE_OK(engine->Resume({}));
+  REQUIRE_FALSE(engine->suspended());
+  REQUIRE_FALSE(engine->lost());
+  REQUIRE_FALSE(MetricsOf(*engine).steps.device_lost);
+
+  std::vector<int32_t> continued = delivered;
+  for (const int32_t token : Next(*first, kAfter - static_cast<int>(delivered.size()))) {
+    continued.push_back(token);
+  }
+  REQUIRE(continued == after(expected[0]));
+  // One is saved without its rows, and loads.
+  std::vector<uint8_t> image(static_cast<size_t>(second->SaveBytes()));
+  REQUIRE_OK(second->SaveTo(absl::MakeSpan(image)));
+  const auto loaded = test::OpenColdSession(engine, sampling);
+  REQUIRE_OK(loaded->Load(image, "image"));
+  REQUIRE(Next(*second, kAfter) == after(expected[1]));
+  REQUIRE(Next(*loaded, kAfter) == after(expected[1]));
+  REQUIRE(Next(**fork, kAfter) == after(expected[0]));
+  // Nothing that was in the cache is taken from it.
+  const auto fresh = test::OpenSession(engine, sampling);
+  REQUIRE_OK(fresh->Sync(long_prompt));
+  REQUIRE(Next(*fresh, kBefore + kAfter) == expected[0]);
+}
+
+TEST_CASE("a rank that fails makes the engine lost until it is resumed", "[threads]") {
   const auto engine = test::OpenBundled({.devices = {0, 1}, .context_tokens = 512, .threads = 2});
   const auto session = test::OpenSession(engine);
   REQUIRE_OK(session->Sync(test::AnyTokens(40, 1)));
@@ -97,10 +179,10 @@ TEST_CASE("the plan says what lies on which device, and what exchange costs") {
       Engine::Plan(test::kBundledModel, {.devices = {0, 1}, .context_tokens = 512, .threads = 3});
   REQUIRE_OK(plan);
   for (size_t rank = 0; rank < 2; ++rank) {
-    REQUIRE(plan->info.devices[rank].weights == info.devices[rank].weights);
-    REQUIRE(plan->info.devices[rank].total() == info.devices[rank].total());
+    REQUIRE(plan->info().devices[rank].weights == info.devices[rank].weights);
+    REQUIRE(plan->info().devices[rank].total() == info.devices[rank].total());
   }
-  REQUIRE(plan->info.workspace_bytes == info.workspace_bytes);
+  REQUIRE(plan->info().workspace_bytes == info.workspace_bytes);
 }
 
 TEST_CASE("devices that cannot be are refused by name") {

@@ -12,7 +12,7 @@
 #include "kernels/tuning/tuning_file.h"
 #include "lib/io/mapped_file.h"
 #include "lib/model/model.h"
-#include "lib/model/synthetic.h"
+#include "lib/weights/synthetic.h"
 #include "tests/kernels/fake_kernels.h"
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
@@ -202,7 +202,7 @@ TEST_CASE("there is a case for every linear that the model launches at Flash's s
   }
   entries[static_cast<size_t>(Op::kLinearFp8)].supports = &NoteLinear<LinearFp8Params>;
   entries[static_cast<size_t>(Op::kLinearBf16)].supports = &NoteLinear<LinearBf16Params>;
-  const Manifest manifests[] = {entries};
+  const Manifest manifests[] = {{entries}};
   Dispatch dispatch(manifests, Backend::kCpu, Numerics::kPublished, {});
   const auto device = Device::Open({.threads = 1});
   REQUIRE_OK(device);
@@ -219,6 +219,7 @@ TEST_CASE("there is a case for every linear that the model launches at Flash's s
   const Shards shards = Shards::Of(config, 1).value();
   REQUIRE_OK(Model::PlanBytes({.config = &config,
                                .weights = weights->get(),
+                               .experts = &(*weights)->experts(0),
                                .dispatch = &dispatch,
                                .device = device->get(),
                                .layers = cache->layers,

@@ -23,6 +23,19 @@ expect() {
   fi
 }
 
+# One page about the machine, without the user's folders.
+expect 2 '1 file arguments are needed, 2 given' doctor one two
+expect 0 'usable cores, ' doctor
+mkdir "$work/secret"
+ln -s "$2/models/dsv4-tiny" "$work/secret/a-model"
+HOME=$work/secret expect 0 '  chosen       cpu, weights ' doctor "$work/secret/a-model"
+for text in 'model          a-model' '  disk         ' ' tokens a second (predicted)'; do
+  grep -qF -- "$text" "$work/out" || { echo "doctor: no '$text'"; cat "$work/out"; exit 1; }
+done
+! grep -F secret "$work/out" || { echo "doctor: a folder of the user is shown"; exit 1; }
+HOME=$work/secret expect 3 '  chosen       no: missing/config.json: no such file' doctor "$work/secret/missing"
+! grep -F secret "$work/out" || { echo "doctor: a folder of the user is shown"; exit 1; }
+
 odd="$oracle/cases/odd.json $oracle/expected/odd.published.safetensors"
 expect 0 "usage: dsv4-verify" --help
 expect 0 "dsv4-verify " --version

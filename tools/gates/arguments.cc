@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "examples/dsv4-chat/command_line.h"
+#include "examples/console/command_line.h"
 #include "tools/gates/gates.h"
 
 namespace gates {

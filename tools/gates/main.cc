@@ -7,8 +7,8 @@
 #include <fstream>
 #include <string>
 
-#include "examples/dsv4-chat/command_line.h"
-#include "examples/dsv4-chat/failure.h"
+#include "examples/console/command_line.h"
+#include "examples/console/failure.h"
 #include "tools/gates/arguments.h"
 #include "tools/gates/client.h"
 #include "tools/gates/gates.h"

@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
-#include "lib/runtime/canary_run.h"
-#include "lib/runtime/engine.h"
+#include "lib/engine/engine.h"
+#include "lib/proof/canary.h"
 #include "tools/verify/command_line.h"
 
 namespace dsv4 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `dsv4-verify canary`: a model folder's canary (lib/runtime/canary.h), computed or written.
+// `dsv4-verify canary`: a model folder's canary (lib/proof/canary.h), computed or written.
 #pragma once
 
 #include "absl/types/span.h"

@@ -19,7 +19,7 @@
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 #include "lib/device/device.h"
-#include "lib/model/expert_residency.h"
+#include "lib/experts/expert_residency.h"
 
 namespace dsv4 {
 

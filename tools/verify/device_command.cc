@@ -18,8 +18,8 @@
 #include "lib/dist/device_communicators.h"
 #include "lib/dist/nccl.h"
 #include "lib/dist/rank_threads.h"
-#include "lib/runtime/device_proof.h"
-#include "lib/runtime/known_answers.h"
+#include "lib/proof/device_proof.h"
+#include "lib/proof/known_answers.h"
 #include "tools/verify/command_line.h"
 #include "tools/verify/gpu_state.h"
 

@@ -11,11 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
+#include "lib/engine/engine.h"
 #include "lib/io/json.h"
 #include "lib/io/mapped_file.h"
-#include "lib/runtime/conversation.h"
-#include "lib/runtime/engine.h"
-#include "lib/runtime/session.h"
+#include "lib/session/conversation.h"
+#include "lib/session/session.h"
 #include "lib/text/chat_encoder.h"
 #include "lib/text/chat_json.h"
 #include "tools/verify/command_line.h"
@@ -116,7 +116,8 @@ ChatOptions OptionsFor(bool thinking) {
 // Through a conversation, as hosts get it.
 absl::StatusOr<Answer> Ask(Session& session, const Gate& gate, bool thinking) {
   DSV4_ASSIGN_OR_RETURN(const std::unique_ptr<Conversation> conversation,
-                        Conversation::Open(&session, gate.messages, OptionsFor(thinking)));
+                        Conversation::Create(&session));
+  DSV4_RETURN_IF_ERROR(conversation->Sync(gate.messages, OptionsFor(thinking)).status());
   Answer answer;
   const auto add = [&](const ParserEvent& event) { answer.told.Add(event); };
   Finish finish = Finish::kNone;

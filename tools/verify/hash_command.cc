@@ -7,8 +7,12 @@
 
 #include "absl/strings/ascii.h"
 #include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+#include "lib/config/model_files.h"
 #include "lib/io/checkpoint.h"
 #include "lib/io/content_hash.h"
+#include "lib/io/model_path.h"
+#include "lib/weights/gguf_tensors.h"
 #include "tools/verify/command_line.h"
 
 namespace dsv4 {
@@ -16,6 +20,13 @@ namespace {
 
 bool IsHash(const std::string& text) {
   return text.size() == 32 && text.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
+}
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenModel(const std::string& path) {
+  DSV4_ASSIGN_OR_RETURN(const ModelPath found, ModelPath::Find(path));
+  if (found.gguf.empty()) return Checkpoint::Open(path);
+  DSV4_ASSIGN_OR_RETURN(const ModelFiles files, ReadModelFiles(path));
+  return OpenWeights(path, files.config);
 }
 
 }  // namespace
@@ -28,7 +39,7 @@ int RunHashCommand(absl::Span<char* const> arguments) {
     return ReportUsage(
         InvalidArgument("--expect = ", expected, " is not a hash of 32 hexadecimal digits"));
   }
-  const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = Checkpoint::Open(parsed->files[0]);
+  const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = OpenModel(parsed->files[0]);
   if (!checkpoint.ok()) return ReportError(checkpoint.status());
   const std::string full = HexOf((*checkpoint)->FullHash());
   std::printf(

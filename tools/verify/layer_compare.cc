@@ -8,7 +8,7 @@
 #include "absl/functional/function_ref.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
-#include "lib/runtime/relative_l2.h"
+#include "lib/proof/operator_compare.h"
 #include "tools/verify/expected_tensors.h"
 
 namespace dsv4 {
@@ -123,7 +123,8 @@ class PromptComparison {
   }
 
   absl::Status RecordBaseline(absl::FunctionRef<absl::Status()> run) {
-    if (operators_ != nullptr) baseline_.set_recorder(operators_->baseline(baseline_.device()));
+    if (operators_ != nullptr)
+      baseline_.set_recorder(operators_->baseline({&baseline_.device(), baseline_.host_rows()}));
     const absl::Status ran = run();
     baseline_.set_recorder(nullptr);
     return ran;
@@ -131,7 +132,7 @@ class PromptComparison {
 
   // What the baseline recorded, on the tested engine. REQUIRES: operators_.
   absl::Status CompareOperators(absl::FunctionRef<absl::Status()> run) {
-    tested_.set_recorder(operators_->tested(tested_.device()));
+    tested_.set_recorder(operators_->tested({&tested_.device(), tested_.host_rows()}));
     const absl::Status ran = run();
     tested_.set_recorder(nullptr);
     DSV4_RETURN_IF_ERROR(ran);

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "lib/runtime/engine.h"
-#include "lib/runtime/operator_compare.h"
+#include "lib/engine/engine.h"
+#include "lib/proof/operator_compare.h"
 #include "tools/verify/oracle_case.h"
 #include "tools/verify/oracle_run.h"
 

@@ -8,6 +8,7 @@
 #include "tools/verify/canary_command.h"
 #include "tools/verify/command_line.h"
 #include "tools/verify/device_command.h"
+#include "tools/verify/doctor_command.h"
 #include "tools/verify/encoding_command.h"
 #include "tools/verify/gates_command.h"
 #include "tools/verify/hash_command.h"
@@ -26,6 +27,7 @@ constexpr char kHelp[] =
        dsv4-verify canary [options] MODEL_DIR
        dsv4-verify soak --hours H|--tokens N [options] MODEL_DIR
        dsv4-verify device [options]
+       dsv4-verify doctor [MODEL]
 
 oracle     Writes the case's checkpoint, runs it, and prints the relative L2 distance of every
            figure from the recorded one and whether the mode's rule holds (tests/oracle/README.md);
@@ -44,6 +46,8 @@ oracle     Writes the case's checkpoint, runs it, and prints the relative L2 dis
   --cpu-experts N  experts of each layer that the CPU computes (cuda)
   --threads N      default: one per usable core
   --keep DIR       write the checkpoint to DIR and leave it there; default: a temporary folder
+  --model PATH     this model in place of the case's checkpoint: a folder or a GGUF file, whose
+                   figures were recorded; drafts are not compared
 tokenizer  Encodes and decodes the cases {text, ids, decoded} of the HF tokenizers library.
 encoding   Renders the conversations {messages, options, prompt} and parses the completions {text,
            thinking_mode, message}, whole and as they stream, of the published chat format ("encode"
@@ -94,6 +98,9 @@ device     Prints a report of GPUs: driver, clocks, throttling, bandwidth, excha
   --tuning-dir DIR tuning files that replace this build's
   --rows N         of the long prompt, default 264
   --write FILE     writes the reference backend's answers to FILE instead
+doctor     Prints a page for a report: processor, memory, GPUs or why there is none, driver, link, peer
+           access; and for a model the disk's speed, where it would run, and why not elsewhere. It has
+           no paths of yours.
 
 Exit codes: 0 passed, 1 a check failed, 2 usage, 3 a missing, malformed or unsupported file, 4 out of
 memory, 130 interrupted.
@@ -124,6 +131,7 @@ int main(int argc, char** argv) {
   if (command == "hash") return RunHashCommand(arguments.subspan(1));
   if (command == "canary") return RunCanaryCommand(arguments.subspan(1));
   if (command == "soak") return RunSoakCommand(arguments.subspan(1));
+  if (command == "doctor") return RunDoctorCommand(arguments.subspan(1));
   if (command == "device") return RunDeviceCommand(arguments.subspan(1));
   return ReportUsage(InvalidArgument("unknown command ", command));
 }

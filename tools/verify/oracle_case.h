@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lib/model/config.h"
+#include "lib/config/config.h"
 
 namespace dsv4 {
 

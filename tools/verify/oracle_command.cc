@@ -23,7 +23,7 @@ namespace {
 constexpr OptionSpec kOptions[] = {
     {"--mode"},           {"--backend"},      {"--prompt"},      {"--omit"},
     {"--layers", false},  {"--threads"},      {"--keep"},        {"--devices"},
-    {"--device-weights"}, {"--cache-format"}, {"--cpu-experts"},
+    {"--device-weights"}, {"--cache-format"}, {"--cpu-experts"}, {"--model"},
 };
 
 absl::StatusOr<Numerics> ParseMode(const std::string& name) {
@@ -101,6 +101,9 @@ absl::StatusOr<OracleOptions> ReadOptions(const Arguments& arguments) {
 absl::StatusOr<bool> Verify(const OracleCase& oracle, const Arguments& arguments,
                             const OracleOptions& options) {
   DSV4_ASSIGN_OR_RETURN(const ExpectedTensors expected, ExpectedTensors::Open(arguments.files[1]));
+  if (arguments.Has("--model")) {
+    return VerifyOracle(oracle, arguments.Get("--model", ""), expected, options);
+  }
   std::optional<TemporaryFolder> temporary;
   std::string folder = arguments.Get("--keep", "");
   if (folder.empty()) {
@@ -121,6 +124,7 @@ int RunOracleCommand(absl::Span<char* const> arguments) {
   if (!options.ok()) return ReportUsage(options.status());
   absl::StatusOr<OracleCase> oracle = LoadOracleCase(parsed->files[0]);
   if (!oracle.ok()) return ReportError(oracle.status());
+  if (parsed->Has("--model")) oracle->stages = 0;  // the model may have no drafter
   const absl::Status chosen = ChoosePrompts(*parsed, &*oracle);
   if (!chosen.ok()) return ReportUsage(chosen);
   CatchSignals();

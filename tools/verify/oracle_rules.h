@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lib/runtime/engine.h"
+#include "lib/engine/engine.h"
 #include "tools/verify/expected_tensors.h"
 #include "tools/verify/oracle_case.h"
 #include "tools/verify/oracle_run.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "lib/runtime/engine.h"
+#include "lib/engine/engine.h"
 #include "tools/verify/oracle_case.h"
 
 namespace dsv4 {

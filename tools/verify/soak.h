@@ -16,8 +16,8 @@
 
 #include "absl/status/status.h"
 #include "lib/base/mutex.h"
-#include "lib/runtime/engine.h"
-#include "lib/runtime/session.h"
+#include "lib/engine/engine.h"
+#include "lib/session/session.h"
 
 namespace dsv4 {
 

@@ -39,17 +39,21 @@ func chat(model string, questions []string) error {
 		return err
 	}
 	defer engine.Close()
-	conversation, err := engine.NewConversation(nil, nil, nil)
+	conversation, err := engine.NewConversation(nil)
 	if err != nil {
 		return err
 	}
 	defer conversation.Close()
+	var messages []dsv4.Message
 	ask := func(question string) error {
-		err := conversation.Append(dsv4.Message{Role: dsv4.RoleUser, Content: question})
-		if err != nil {
+		messages = append(messages, dsv4.Message{Role: dsv4.RoleUser, Content: question})
+		if _, err := conversation.Sync(messages, nil); err != nil {
 			return err
 		}
-		return answer(conversation)
+		// A stopped answer stays in the conversation as far as it got.
+		err := answer(conversation)
+		messages = append(messages, conversation.Reply())
+		return err
 	}
 	for _, question := range questions {
 		return ask(question)
@@ -58,7 +62,6 @@ func chat(model string, questions []string) error {
 	fmt.Fprint(os.Stderr, "> ")
 	for lines.Scan() {
 		if strings.TrimSpace(lines.Text()) != "" {
-			// A stopped answer stays in the conversation as far as it got.
 			if err := ask(lines.Text()); err != nil && !errors.Is(err, context.Canceled) {
 				return err
 			}

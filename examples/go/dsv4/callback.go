@@ -6,14 +6,11 @@ package dsv4
 #include <dsv4/dsv4.h>
 #include <stdlib.h>
 
-typedef const int32_t* dsv4_go_tokens;
 typedef const char* dsv4_go_text;
 typedef const dsv4_parser_event* dsv4_go_event;
 
 extern int32_t dsv4_go_progress(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total,
                                 dsv4_progress_unit unit);
-extern int32_t dsv4_go_token_mask(void* user, dsv4_go_tokens tokens, size_t count,
-                                  int64_t prompt_tokens, uint32_t* allowed, size_t words);
 extern void dsv4_go_parser_event(void* user, dsv4_go_event event);
 extern void dsv4_go_log(void* user, dsv4_log_level level, dsv4_go_text message);
 */
@@ -28,7 +25,6 @@ import (
 
 var (
 	progressFn    = C.dsv4_progress_fn(C.dsv4_go_progress)
-	tokenMaskFn   = C.dsv4_token_mask_fn(C.dsv4_go_token_mask)
 	parserEventFn = C.dsv4_parser_event_fn(C.dsv4_go_parser_event)
 	logFn         = C.dsv4_log_fn(C.dsv4_go_log)
 )
@@ -130,44 +126,6 @@ func dsv4_go_progress(user unsafe.Pointer, phase C.dsv4_progress_phase, done, to
 		}
 		return progress.function(Progress{ProgressPhase(phase), uint64(done), uint64(total),
 			ProgressUnit(unit)})
-	}))
-}
-
-// AllowedTokens are the tokens that may come next, all of them at first; token t is bit t % 32 of
-// word t / 32.
-type AllowedTokens []uint32
-
-// Forbid takes a token out.
-func (a AllowedTokens) Forbid(token int32) { a[token/32] &^= 1 << (token % 32) }
-
-// AllowOnly takes all others out.
-func (a AllowedTokens) AllowOnly(tokens ...int32) {
-	for i := range a {
-		a[i] = 0
-	}
-	for _, token := range tokens {
-		a[token/32] |= 1 << (token % 32)
-	}
-}
-
-// TokenMaskFunc takes tokens out of those allowed next. It gets the timeline, whose first
-// promptTokens are the prompt, and must keep neither slice. Its answer must depend on its arguments
-// alone. An error cancels the step and is the Cause of its error.
-type TokenMaskFunc func(tokens []int32, promptTokens int, allowed AllowedTokens) error
-
-type tokenMask struct {
-	callback
-	function TokenMaskFunc
-}
-
-//export dsv4_go_token_mask
-func dsv4_go_token_mask(user unsafe.Pointer, tokens C.dsv4_go_tokens, count C.size_t,
-	promptTokens C.int64_t, allowed *C.uint32_t, words C.size_t) C.int32_t {
-	mask := valueOf(user).(*tokenMask)
-	return stopped(mask.run(func() error {
-		timeline := unsafe.Slice((*int32)(unsafe.Pointer(tokens)), int(count))
-		set := unsafe.Slice((*uint32)(unsafe.Pointer(allowed)), int(words))
-		return mask.function(timeline, int(promptTokens), set)
 	}))
 }
 

@@ -51,67 +51,13 @@ func TestPanicsGoAroundC(t *testing.T) {
 	must(session.Sync(tokens, nil))(t)
 	expected := goOn(t, session, 4)
 	must(session.Rewind(int64(len(tokens))))(t)
-	succeed(t, session.SetTokenMask(func([]int32, int, AllowedTokens) error { panic("by mask") }))
-	expect(t, panicOf(t, func() { session.Step(background) }), "by mask")
-	expect(t, panicOf(t, func() { engine.Step(background, session) }), "by mask")
 	file := filepath.Join(t.TempDir(), "saved")
 	expect(t, panicOf(t, func() { session.Save(background, file, panics) }), "by progress")
 	_, err := os.Stat(file)
 	expect(t, os.IsNotExist(err), true)
 
 	// The session is none the worse for it.
-	succeed(t, session.SetTokenMask(nil))
 	expect(t, equal(goOn(t, session, 4), expected), true)
-}
-
-func TestTokenMaskDecides(t *testing.T) {
-	engine := open(t)
-	tokens := prompt(t, engine)
-	session := openSession(t, engine)
-	must(session.Sync(tokens, nil))(t)
-	probe := must(session.Fork())(t)
-	first := must(probe.Step(background))(t).Token
-	probe.Close()
-
-	// Forbids the first choice, then dictates.
-	dictated := []int32{40, 41, 42}
-	reason := errors.New("enough")
-	succeed(t, session.SetTokenMask(func(timeline []int32, prompt int, allowed AllowedTokens) error {
-		if prompt != len(tokens) {
-			panic(prompt)
-		}
-		switch said := len(timeline) - prompt; {
-		case said == 0:
-			allowed.Forbid(first)
-		case said <= len(dictated):
-			allowed.AllowOnly(dictated[said-1])
-		default:
-			return reason
-		}
-		return nil
-	}))
-	fork := must(session.Fork())(t)
-	defer fork.Close()
-	expect(t, must(session.Step(background))(t).Token != first, true)
-	expect(t, equal(goOn(t, session, 3), dictated), true)
-	_, err := session.Step(background)
-	expectCode(t, err, Cancelled)
-	expect(t, errors.Is(err, reason), true)
-	session.Close()
-	expect(t, must(fork.Step(background))(t).Token != first, true)
-}
-
-func TestCallbacksMustNotUseTheirSession(t *testing.T) {
-	engine := open(t)
-	session := openSession(t, engine)
-	must(session.Sync(prompt(t, engine), nil))(t)
-	succeed(t, session.SetTokenMask(func([]int32, int, AllowedTokens) error {
-		_, err := session.Tokens()
-		return err
-	}))
-	_, err := session.Step(background)
-	expectCode(t, err, Cancelled)
-	expect(t, errors.Is(err, Busy), true)
 }
 
 func TestLogIsHeardUntilItIsCleared(t *testing.T) {

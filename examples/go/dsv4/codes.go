@@ -40,26 +40,6 @@ const (
 	BackendCUDA      Backend = C.DSV4_BACKEND_CUDA
 )
 
-// Numerics is where results are rounded.
-type Numerics int32
-
-const (
-	NumericsPublished Numerics = C.DSV4_NUMERICS_PUBLISHED
-	NumericsFP32      Numerics = C.DSV4_NUMERICS_FP32
-	NumericsExact     Numerics = C.DSV4_NUMERICS_EXACT
-)
-
-// CacheFormat is how rows of the cache are stored.
-type CacheFormat int32
-
-const (
-	CacheAuto         CacheFormat = C.DSV4_CACHE_AUTO
-	CachePacked       CacheFormat = C.DSV4_CACHE_PACKED
-	CacheBF16         CacheFormat = C.DSV4_CACHE_BF16
-	CacheFP8PerTensor CacheFormat = C.DSV4_CACHE_FP8_PER_TENSOR
-	CacheF32          CacheFormat = C.DSV4_CACHE_F32
-)
-
 // Drafter is what drafts tokens for speculative decoding.
 type Drafter int32
 
@@ -144,6 +124,15 @@ const (
 	EventEnd               EventType = C.DSV4_PARSER_END
 )
 
+// GrammarKind is what a grammar's source is.
+type GrammarKind int32
+
+const (
+	GrammarSchema GrammarKind = C.DSV4_GRAMMAR_SCHEMA // JSON texts that are valid under a JSON Schema
+	GrammarRegex  GrammarKind = C.DSV4_GRAMMAR_REGEX  // texts that a regular expression matches as wholes
+	GrammarEBNF   GrammarKind = C.DSV4_GRAMMAR_EBNF   // texts of the rule "root"
+)
+
 // ToolChoice is which turns a grammar of tools allows.
 type ToolChoice int32
 
@@ -186,14 +175,6 @@ const (
 	CanaryPassed Canary = C.DSV4_CANARY_PASSED
 	CanaryFailed Canary = C.DSV4_CANARY_FAILED
 	CanaryNotRun Canary = C.DSV4_CANARY_NOT_RUN
-)
-
-// DraftStop is why a session drafts no more.
-type DraftStop int32
-
-const (
-	DraftStopNone        DraftStop = C.DSV4_DRAFT_STOP_NONE
-	DraftStopFewAccepted DraftStop = C.DSV4_DRAFT_STOP_FEW_ACCEPTED
 )
 
 // Alarms is what a healthy model does not do: bits, one for each alarm.

@@ -10,82 +10,82 @@ import (
 	"unsafe"
 )
 
-// Conversation is a session that knows its messages: append what the user says or the tools found,
-// take the events of the assistant's turn, append again. One goroutine at a time; Session().Cancel
-// and Close are for any.
+// Conversation is a session on messages: sync it to all messages of the conversation, take the events
+// of the assistant's turn, add its Reply to the list and what the user says or the tools found, sync
+// again. Rows of everything before the first change are reused. One goroutine at a time;
+// Session().Cancel and Close are for any.
 type Conversation struct {
 	session *Session
 	events  []Event // decided, but not taken yet
 	finish  Finish
+	reply   Message
+	call    *ToolCall // that is not complete yet; becomes one of the reply's
 }
 
 // Session returns the session that it runs on: statistics, sampling, tokens, saving, ... What moves
 // its timeline away from the messages (Sync, Rewind, Step) makes the next event InvalidArgument, until
-// messages are appended or taken back.
+// messages are synced again.
 func (c *Conversation) Session() *Session { return c.session }
 
 // Close frees the session.
 func (c *Conversation) Close() { c.session.Close() }
 
-// change drops events that were not taken: the turn ends, also when the call fails.
-func (c *Conversation) change(call failing) error {
-	c.events, c.finish = nil, FinishNone
-	return c.session.change(call)
-}
-
-// Append adds what comes after the assistant's turn, which this ends.
-func (c *Conversation) Append(messages ...Message) error {
+// Sync makes the messages those of the list, all of the conversation. It ends the assistant's turn;
+// events of it that were not taken are dropped. options may be nil.
+func (c *Conversation) Sync(messages []Message, options *ChatOptions) (SyncResult, error) {
 	var memory arena
 	defer memory.free()
 	cMessages, count := memory.messages(messages)
-	return c.change(func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_append_messages(c.session.c, cMessages, count, failure)
-	})
-}
-
-// AppendJSON takes a JSON array in the form of OpenAI's chat API.
-func (c *Conversation) AppendJSON(messages string) error {
-	bytes := []byte(messages)
-	return c.change(func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_append_json(c.session.c, textPointer(bytes), C.size_t(len(bytes)), failure)
-	})
-}
-
-// Truncate keeps the first count messages alone.
-func (c *Conversation) Truncate(count int) error {
-	return c.change(func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_truncate_messages(c.session.c, C.size_t(count), failure)
-	})
-}
-
-// Replace puts messages in the place of the count messages from first on; either may be none.
-func (c *Conversation) Replace(first, count int, messages ...Message) error {
-	var memory arena
-	defer memory.free()
-	cMessages, given := memory.messages(messages)
-	return c.change(func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_replace_messages(c.session.c, C.size_t(first), C.size_t(count), cMessages,
-			given, failure)
-	})
-}
-
-// ReplaceJSON takes a JSON array in the form of OpenAI's chat API.
-func (c *Conversation) ReplaceJSON(first, count int, messages string) error {
-	bytes := []byte(messages)
-	return c.change(func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_replace_json(c.session.c, C.size_t(first), C.size_t(count),
-			textPointer(bytes), C.size_t(len(bytes)), failure)
-	})
-}
-
-// SetChatOptions renders the conversation by other options from here on.
-func (c *Conversation) SetChatOptions(options *ChatOptions) error {
-	var memory arena
-	defer memory.free()
 	cOptions := options.c(&memory)
-	return c.change(func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_set_chat_options(c.session.c, cOptions, failure)
+	return c.sync(func(result *C.dsv4_sync_result, failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_sync_messages(c.session.c, cMessages, count, cOptions, result, failure)
 	})
+}
+
+// SyncJSON takes a JSON array in the form of OpenAI's chat API.
+func (c *Conversation) SyncJSON(messages string, options *ChatOptions) (SyncResult, error) {
+	var memory arena
+	defer memory.free()
+	json, length := memory.text(messages)
+	cOptions := options.c(&memory)
+	return c.sync(func(result *C.dsv4_sync_result, failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_sync_json(c.session.c, json, C.size_t(length), cOptions, result, failure)
+	})
+}
+
+// sync drops events that were not taken: the turn ends, also when the call fails.
+func (c *Conversation) sync(call func(result *C.dsv4_sync_result,
+	failure **C.dsv4_error) C.dsv4_status) (SyncResult, error) {
+	c.events, c.finish, c.reply, c.call = nil, FinishNone, Message{Role: RoleAssistant}, nil
+	result := C.dsv4_sync_result{struct_size: C.sizeof_dsv4_sync_result}
+	err := c.session.change(func(failure **C.dsv4_error) C.dsv4_status { return call(&result, failure) })
+	return newSyncResult(&result), err
+}
+
+// Reply is the assistant's message since the last sync, as far as it goes, for the next one. A tool
+// call is part of it once it is complete.
+func (c *Conversation) Reply() Message {
+	reply := c.reply
+	reply.ToolCalls = append([]ToolCall(nil), reply.ToolCalls...)
+	return reply
+}
+
+// record adds the events from number first on to the reply.
+func (c *Conversation) record(first int) {
+	for _, event := range c.events[first:] {
+		switch event.Type {
+		case EventReasoning:
+			c.reply.Reasoning += event.Text
+		case EventText:
+			c.reply.Content += event.Text
+		case EventToolCallStart:
+			c.call = &ToolCall{ID: event.ID, Name: event.Text}
+		case EventToolCallArguments:
+			c.call.Arguments += event.Text
+		case EventToolCallEnd:
+			c.reply.ToolCalls = append(c.reply.ToolCalls, *c.call)
+		}
+	}
 }
 
 // Events are those of the assistant's turn, computed as they are asked for:
@@ -139,12 +139,14 @@ func (c *Conversation) Finish() Finish { return c.finish }
 // Step samples one token; what it decides is for Events, which calls this.
 func (c *Conversation) Step(ctx context.Context) (step Step, err error) {
 	result := C.dsv4_step_result{struct_size: C.sizeof_dsv4_step_result}
+	known := len(c.events)
 	err = collectEvents(&c.events, func(append C.dsv4_parser_event_fn, user unsafe.Pointer) error {
 		return c.session.compute(ctx, func(failure **C.dsv4_error) C.dsv4_status {
 			return C.dsv4_session_step_events(c.session.c, append, user, &result, failure)
 		}, func() { step = newStep(&result) })
 	})
 	if err == nil {
+		c.record(known)
 		c.finish = step.Finish
 	}
 	return step, err
@@ -152,35 +154,19 @@ func (c *Conversation) Step(ctx context.Context) (step Step, err error) {
 
 // EndTurn ends the assistant's turn where it is. Returns the events that were not taken, and the last.
 func (c *Conversation) EndTurn() ([]Event, error) {
+	known := len(c.events)
 	err := collectEvents(&c.events, func(append C.dsv4_parser_event_fn, user unsafe.Pointer) error {
 		return c.session.change(func(failure **C.dsv4_error) C.dsv4_status {
 			return C.dsv4_session_end_turn(c.session.c, append, user, failure)
 		})
 	})
+	c.record(known)
 	events := c.events
 	c.events = nil
 	return events, err
 }
 
-// MessageCount returns how many messages the conversation has.
-func (c *Conversation) MessageCount() (int, error) {
-	var count C.size_t
-	err := c.session.use(func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_get_message_count(c.session.c, &count, failure)
-	})
-	return int(count), err
-}
-
-// MessagesJSON lists up to count messages from first on, as a JSON array.
-func (c *Conversation) MessagesJSON(first, count int) (string, error) {
-	return fillText(c.session.use, 1024, func(json *C.char, capacity C.size_t, needed *C.size_t,
-		failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_get_messages_json(c.session.c, C.size_t(first), C.size_t(count), json,
-			capacity, needed, failure)
-	})
-}
-
-// ReplyJSON returns the assistant's last message as far as it goes.
+// ReplyJSON returns Reply as JSON, with the ids of tool calls.
 func (c *Conversation) ReplyJSON() (string, error) {
 	return fillText(c.session.use, 1024, func(json *C.char, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
@@ -195,5 +181,6 @@ func (c *Conversation) Fork() (*Conversation, error) {
 		return nil, err
 	}
 	events := append([]Event(nil), c.events...)
-	return &Conversation{session: session, events: events, finish: c.finish}, nil
+	return &Conversation{session: session, events: events, finish: c.finish, reply: c.Reply(),
+		call: c.call}, nil
 }

@@ -29,33 +29,44 @@ func answer(t *testing.T, conversation *Conversation) (text string) {
 	return text
 }
 
+// ask returns a conversation that was synced to the question.
+func ask(t *testing.T, engine *Engine) *Conversation {
+	t.Helper()
+	conversation := must(engine.NewConversation(nil))(t)
+	t.Cleanup(conversation.Close)
+	must(conversation.Sync(user(question), nil))(t)
+	return conversation
+}
+
 func TestTurnsFollowEachOther(t *testing.T) {
-	conversation := must(open(t).NewConversation(user(question), nil, nil))(t)
-	defer conversation.Close()
+	conversation := ask(t, open(t))
 	expect(t, answer(t, conversation), answered)
 	expect(t, conversation.Finish(), FinishStop)
-	expect(t, must(conversation.MessageCount())(t), 2)
+	expect(t, conversation.Reply().Content, answered)
+	expect(t, conversation.Reply().Role, RoleAssistant)
 	expect(t, strings.Contains(must(conversation.ReplyJSON())(t), answered), true)
 	// The turn is over: there is no new question.
 	events := conversation.Events(background)
 	expect(t, events.Next(), false)
 	expectCode(t, events.Err(), InvalidArgument)
 
-	succeed(t, conversation.AppendJSON(`[{"role": "user", "content": "And of Italy?"}]`))
+	used := must(conversation.Session().Stats())(t).UsedTokens
+	messages := append(user(question), conversation.Reply())
+	messages = append(messages, user("And of Italy?")...)
+	// All but the token that ended the turn, which was never computed.
+	expect(t, must(conversation.Sync(messages, nil))(t).ReusedTokens, used-1)
 	answer(t, conversation)
-	expect(t, must(conversation.MessageCount())(t), 4)
-	expect(t, must(conversation.Session().Stats())(t).CachedTokens > 0, true)
 
-	succeed(t, conversation.Truncate(1))
+	must(conversation.Sync(messages[:1], nil))(t)
 	expect(t, answer(t, conversation), answered)
-	expectCode(t, conversation.Truncate(9), InvalidArgument)
-	expectCode(t, conversation.Append(), InvalidArgument)
+	_, err := conversation.SyncJSON("{}", nil)
+	expectCode(t, err, InvalidArgument)
 }
 
 func TestTurnMayBeLeftAndTakenUpAgain(t *testing.T) {
-	messages := `[{"role": "user", "content": "` + question + `"}]`
-	conversation := must(open(t).NewConversationJSON(messages, nil, nil))(t)
+	conversation := must(open(t).NewConversation(nil))(t)
 	defer conversation.Close()
+	must(conversation.SyncJSON(userJSON(question), nil))(t)
 	events := conversation.Events(background)
 	expect(t, events.Next(), true)
 	first := events.Event().Text
@@ -63,9 +74,10 @@ func TestTurnMayBeLeftAndTakenUpAgain(t *testing.T) {
 	defer fork.Close()
 	expect(t, first+answer(t, conversation), answered)
 	expect(t, first+answer(t, fork), answered)
+	expect(t, fork.Reply().Content, answered)
 
 	// Or ended where it is.
-	succeed(t, conversation.Truncate(1))
+	must(conversation.Sync(user(question), nil))(t)
 	must(conversation.Step(background))(t)
 	rest := must(conversation.EndTurn())(t)
 	expect(t, rest[len(rest)-1].Type, EventEnd)
@@ -74,40 +86,30 @@ func TestTurnMayBeLeftAndTakenUpAgain(t *testing.T) {
 }
 
 func TestWhatPullsTheTimelineAwayIsTold(t *testing.T) {
-	conversation := must(open(t).NewConversation(user(question), nil, nil))(t)
-	defer conversation.Close()
+	conversation := ask(t, open(t))
 	must(conversation.Session().Sync([]int32{1, 2, 3}, nil))(t)
 	events := conversation.Events(background)
 	expect(t, events.Next(), false)
 	expectCode(t, events.Err(), InvalidArgument)
-	succeed(t, conversation.SetChatOptions(nil))
+	must(conversation.Sync(user(question), nil))(t)
 	expect(t, answer(t, conversation), answered)
 }
 
-func TestConversationsStepInOnePassAndAreEdited(t *testing.T) {
+func TestConversationsStepInOnePass(t *testing.T) {
 	engine := open(t)
-	first := must(engine.NewConversation(user(question), nil, nil))(t)
-	defer first.Close()
-	second := must(engine.NewConversation(user("Hello"), nil, nil))(t)
-	defer second.Close()
-	succeed(t, second.ReplaceJSON(0, 1, `[{"role": "user", "content": "nothing"}]`))
-	succeed(t, second.Replace(0, 1, user(question)...))
-	expect(t, must(second.MessagesJSON(0, 9))(t), must(first.MessagesJSON(0, 9))(t))
+	first, second := ask(t, engine), ask(t, engine)
 	for first.Finish() == FinishNone {
 		for _, step := range must(engine.StepConversations(background, first, second))(t) {
 			succeed(t, step.Err)
 		}
 	}
 	for _, conversation := range []*Conversation{first, second} {
-		text := ""
-		for _, event := range conversation.events {
-			text += event.Text
-		}
-		expect(t, text, answered)
+		expect(t, conversation.Reply().Content, answered)
+		expect(t, answer(t, conversation), answered)
 	}
 	expectCode(t, must(engine.StepConversations(background, first))(t)[0].Err, InvalidArgument)
 
-	succeed(t, first.Append(user(question)...))
+	must(first.Sync(user(question), nil))(t)
 	first.Session().Stop()
 	_, err := first.Step(background)
 	expectCode(t, err, Cancelled)

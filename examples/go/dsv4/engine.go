@@ -60,7 +60,60 @@ func PlanDevice(path string, options *EngineOptions, device int32) (DeviceInfo, 
 	return newDeviceInfo(&info), err
 }
 
-// CreateGroupID makes the id of a new group of GroupSize processes that split a model, to be carried to
+// Device is a device that an engine can use.
+type Device struct {
+	Backend           Backend // BackendCUDA for a GPU, or BackendCPU
+	Index             int32   // for EngineOptions.Devices; -1: Reason says why no GPU is listed
+	Usable            bool
+	ComputeCapability int32 // of a GPU: 120 for 12.0
+	Integrated        bool  // the sizes are the system's
+	TotalBytes        uint64
+	FreeBytes         uint64
+	Name              string
+	Reason            string // why it is not usable
+}
+
+// ListDevices lists the machine's GPUs, or an entry that says why there is none, then the CPU.
+func ListDevices() ([]Device, error) {
+	memory := arena{err: checkABI()}
+	defer memory.free()
+	found := make([]C.dsv4_device, 16)
+	for {
+		for i := range found {
+			found[i] = C.dsv4_device{struct_size: C.sizeof_dsv4_device}
+		}
+		var needed C.size_t
+		err := memory.check(func(failure **C.dsv4_error) C.dsv4_status {
+			return C.dsv4_list_devices(&found[0], C.size_t(len(found)), &needed, failure)
+		})
+		if err != nil {
+			return nil, err
+		}
+		if int(needed) <= len(found) {
+			found = found[:needed]
+			break
+		}
+		found = make([]C.dsv4_device, needed)
+	}
+	devices := make([]Device, len(found))
+	for i := range found {
+		c := &found[i]
+		devices[i] = Device{
+			Backend:           Backend(c.backend),
+			Index:             int32(c.index),
+			Usable:            c.usable != 0,
+			ComputeCapability: int32(c.compute_capability),
+			Integrated:        c.integrated != 0,
+			TotalBytes:        uint64(c.total_bytes),
+			FreeBytes:         uint64(c.free_bytes),
+			Name:              C.GoString(c.name),
+			Reason:            C.GoString(c.reason),
+		}
+	}
+	return devices, nil
+}
+
+// CreateGroupID makes the id of a new group of Group.Size processes that split a model, to be carried to
 // all of them. It carries the options that they have in common.
 func CreateGroupID(options *EngineOptions) (string, error) {
 	memory := arena{err: checkABI()}
@@ -129,7 +182,7 @@ func (e *Engine) Resume(ctx context.Context, progress ProgressFunc) error {
 	})
 }
 
-// Sampling returns the model's own sampling parameters.
+// Sampling returns the values that 0 stands for in a Sampling of this model.
 func (e *Engine) Sampling() (Sampling, error) {
 	c := C.dsv4_sampling{struct_size: C.sizeof_dsv4_sampling}
 	err := e.use(func(failure **C.dsv4_error) C.dsv4_status {
@@ -168,37 +221,11 @@ func (e *Engine) NewSession(options *SessionOptions) (*Session, error) {
 	return newSession(session), nil
 }
 
-// NewConversation opens a session that knows its messages, perhaps none yet. Both options may be nil.
-func (e *Engine) NewConversation(messages []Message, options *SessionOptions,
-	chat *ChatOptions) (*Conversation, error) {
-	var memory arena
-	defer memory.free()
-	cMessages, count := memory.messages(messages)
-	cOptions, cChat := options.c(&memory), chat.c(&memory)
-	var session *C.dsv4_session
-	err := e.use(func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_open_messages(e.c, cOptions, cMessages, count, cChat, &session, failure)
-	})
+// NewConversation opens a conversation without messages. options may be nil.
+func (e *Engine) NewConversation(options *SessionOptions) (*Conversation, error) {
+	session, err := e.NewSession(options)
 	if err != nil {
 		return nil, err
 	}
-	return &Conversation{session: newSession(session)}, nil
-}
-
-// NewConversationJSON takes the messages as JSON in the form of OpenAI's chat API.
-func (e *Engine) NewConversationJSON(messages string, options *SessionOptions,
-	chat *ChatOptions) (*Conversation, error) {
-	var memory arena
-	defer memory.free()
-	json, length := memory.text(messages)
-	cOptions, cChat := options.c(&memory), chat.c(&memory)
-	var session *C.dsv4_session
-	err := e.use(func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_open_json(e.c, cOptions, json, C.size_t(length), cChat, &session,
-			failure)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &Conversation{session: newSession(session)}, nil
+	return &Conversation{session: session}, nil
 }

@@ -8,7 +8,7 @@ import "C"
 // EngineInfo is the effective configuration of an engine and its memory.
 type EngineInfo struct {
 	Backend              Backend
-	Numerics             Numerics
+	Numerics             string // "published", "fp32" or "exact"
 	Threads              int32
 	ContextTokens        int64
 	CacheTokens          int64
@@ -16,14 +16,13 @@ type EngineInfo struct {
 	PrefillChunkTokens   int32
 	VocabSize            int32
 	HasTokenizer         bool
-	HasMTP               bool
 	BOSToken             int32
 	EOSToken             int32
 	Layers               int32
 	WeightBytes          uint64
 	CacheBytes           uint64
 	WorkspaceBytes       uint64
-	CacheFormat          CacheFormat
+	CacheFormat          string // "packed", "bf16", "fp8_per_tensor" or "f32"
 	MaxDraftTokens       int32
 	CacheWindowBytes     uint64
 	CacheCompressedBytes uint64
@@ -31,7 +30,7 @@ type EngineInfo struct {
 	CacheStateBytes      uint64
 
 	DeviceCount          int32
-	StepExchanges        int32  // between devices, of a step that gives logits
+	StepExchanges        int64  // between devices, of a step that gives logits
 	TokenExchangeBytes   uint64 // that each device has after them of a token
 	DeviceWeightBytes    uint64 // of the device that has most, as are the next two
 	DeviceCacheBytes     uint64
@@ -48,12 +47,16 @@ type EngineInfo struct {
 	CPUExperts       int32  // of each layer, that the CPU computes
 
 	Canary Canary
+
+	// Tokens per second, of one session without drafts and of a long prompt; 0: not predicted.
+	PredictedDecodeTokensPerSecond  float64
+	PredictedPrefillTokensPerSecond float64
 }
 
 func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
 	return EngineInfo{
 		Backend:              Backend(c.backend),
-		Numerics:             Numerics(c.numerics),
+		Numerics:             C.GoString(c.numerics),
 		Threads:              int32(c.threads),
 		ContextTokens:        int64(c.context_tokens),
 		CacheTokens:          int64(c.cache_tokens),
@@ -61,14 +64,13 @@ func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
 		PrefillChunkTokens:   int32(c.prefill_chunk_tokens),
 		VocabSize:            int32(c.vocab_size),
 		HasTokenizer:         c.has_tokenizer != 0,
-		HasMTP:               c.has_mtp != 0,
 		BOSToken:             int32(c.bos_token),
 		EOSToken:             int32(c.eos_token),
 		Layers:               int32(c.layers),
 		WeightBytes:          uint64(c.weight_bytes),
 		CacheBytes:           uint64(c.cache_bytes),
 		WorkspaceBytes:       uint64(c.workspace_bytes),
-		CacheFormat:          CacheFormat(c.cache_format),
+		CacheFormat:          C.GoString(c.cache_format),
 		MaxDraftTokens:       int32(c.max_draft_tokens),
 		CacheWindowBytes:     uint64(c.cache_window_bytes),
 		CacheCompressedBytes: uint64(c.cache_compressed_bytes),
@@ -76,7 +78,7 @@ func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
 		CacheStateBytes:      uint64(c.cache_state_bytes),
 
 		DeviceCount:          int32(c.device_count),
-		StepExchanges:        int32(c.step_exchanges),
+		StepExchanges:        int64(c.step_exchanges),
 		TokenExchangeBytes:   uint64(c.token_exchange_bytes),
 		DeviceWeightBytes:    uint64(c.device_weight_bytes),
 		DeviceCacheBytes:     uint64(c.device_cache_bytes),
@@ -92,6 +94,9 @@ func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
 		DiskExperts:      int64(c.disk_experts),
 		CPUExperts:       int32(c.cpu_experts),
 		Canary:           Canary(c.canary),
+
+		PredictedDecodeTokensPerSecond:  float64(c.predicted_decode_tokens_per_second),
+		PredictedPrefillTokensPerSecond: float64(c.predicted_prefill_tokens_per_second),
 	}
 }
 
@@ -159,6 +164,9 @@ type EngineIdentity struct {
 	Fingerprint  string // tells checkpoints apart; saved sessions carry it
 
 	BackendReason string // why no GPU was taken; empty where one was, or none was asked for
+	ChatEncoder   string // "preview" or "0731"; empty without a tokenizer
+	// Why ChatEncoder is a guess; empty if a file of the folder identifies it.
+	ChatEncoderGuess string
 }
 
 // DeviceInfo is the planned memory of one device of an engine.
@@ -247,23 +255,6 @@ func (e *Engine) Metrics() (EngineMetrics, error) {
 	}, err
 }
 
-// MetricsJSON returns the same as a JSON object.
-func (e *Engine) MetricsJSON() (string, error) {
-	return fillText(e.use, 2048, func(json *C.char, capacity C.size_t, needed *C.size_t,
-		failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_engine_get_metrics_json(e.c, json, capacity, needed, failure)
-	})
-}
-
-// Device returns the planned memory of one device, from 0 to Info's DeviceCount - 1.
-func (e *Engine) Device(device int32) (DeviceInfo, error) {
-	info := C.dsv4_device_info{struct_size: C.sizeof_dsv4_device_info}
-	err := e.use(func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_engine_get_device(e.c, C.int32_t(device), &info, failure)
-	})
-	return newDeviceInfo(&info), err
-}
-
 // Identity returns device, weight format and the checkpoint's fingerprint.
 func (e *Engine) Identity() (identity EngineIdentity, err error) {
 	c := C.dsv4_engine_identity{struct_size: C.sizeof_dsv4_engine_identity}
@@ -275,6 +266,9 @@ func (e *Engine) Identity() (identity EngineIdentity, err error) {
 			WeightFormat:  C.GoString(c.weight_format),
 			Fingerprint:   C.GoString(c.fingerprint),
 			BackendReason: C.GoString(c.backend_reason),
+			ChatEncoder:   C.GoString(c.chat_encoder),
+
+			ChatEncoderGuess: C.GoString(c.chat_encoder_guess),
 		}
 		return status
 	})

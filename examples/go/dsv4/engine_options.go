@@ -7,29 +7,29 @@ import "C"
 
 import "unsafe"
 
+// GroupOptions is one process of a group that splits a model, one device each.
+type GroupOptions struct {
+	Size int32  // number of processes; 0 without a group
+	Rank int32  // 0 opens the engine, the others ServeGroup
+	ID   string // of CreateGroupID
+}
+
 // EngineOptions is how a model is opened. 0 is the library's default, which Engine.Info tells.
 type EngineOptions struct {
 	Backend            Backend
-	Numerics           Numerics
 	Devices            []int32 // indices of the backend's devices; empty: its first
+	MaxSessions        int32   // open at a time
 	ContextTokens      int64   // longest session
 	CacheTokens        int64   // compressed rows of all sessions together
-	MaxSessions        int32   // open at a time
+	DeviceWeightBytes  int64   // most on each device; routed experts beyond it lie in host memory
+	HostWeightBytes    int64   // most of routed experts in host memory; others stay on disk
 	PrefillChunkTokens int32
 	Threads            int32
-	CacheFormat        CacheFormat
-	MaxDraftTokens     int32        // most that sessions may ask for
-	TuningDir          string       // of tuning files to use instead of the library's own
 	Drafter            Drafter      // who drafts, where MaxDraftTokens is above 0
-	DeviceWeightBytes  int64        // most on each device; routed experts beyond it lie in host memory
-	HostWeightBytes    int64        // most of routed experts in host memory; others stay on disk
+	MaxDraftTokens     int32        // most that sessions may ask for
 	Progress           ProgressFunc // is told of the bytes loaded
-	GroupID            string       // of CreateGroupID; empty without a group
-	GroupSize          int32        // processes that split the model, one device each; 0 without a group
-	GroupRank          int32        // 0 opens the engine, the others ServeGroup
-	ExpertProfile      string       // file of how often experts are used, read at open, written every five minutes and at close
-	CPUExperts         int32        // of each layer, that the CPU computes concurrently with a GPU; results differ
-	SkipCanary         bool         // neither reads nor computes the folder's canary
+	Group              GroupOptions
+	Settings           []string // rare options, as "KEY=VALUE": see dsv4_engine_options.settings
 }
 
 func (o *EngineOptions) c(memory *arena) *C.dsv4_engine_options {
@@ -38,27 +38,30 @@ func (o *EngineOptions) c(memory *arena) *C.dsv4_engine_options {
 	if o == nil {
 		return c
 	}
-	c.tuning_dir = memory.cString("tuning_dir", o.TuningDir)
 	c.backend = C.dsv4_backend(o.Backend)
-	c.numerics = C.dsv4_numerics(o.Numerics)
 	c.device_count = C.uint32_t(len(o.Devices))
 	c.devices = (*C.int32_t)(unsafe.Pointer(array(memory, o.Devices)))
+	c.max_sessions = C.int32_t(o.MaxSessions)
 	c.context_tokens = C.int64_t(o.ContextTokens)
 	c.cache_tokens = C.int64_t(o.CacheTokens)
-	c.max_sessions = C.int32_t(o.MaxSessions)
-	c.prefill_chunk_tokens = C.int32_t(o.PrefillChunkTokens)
-	c.threads = C.int32_t(o.Threads)
-	c.cache_format = C.dsv4_cache_format(o.CacheFormat)
-	c.max_draft_tokens = C.int32_t(o.MaxDraftTokens)
-	c.drafter = C.dsv4_drafter(o.Drafter)
 	c.device_weight_bytes = C.int64_t(o.DeviceWeightBytes)
 	c.host_weight_bytes = C.int64_t(o.HostWeightBytes)
-	c.cpu_experts = C.int32_t(o.CPUExperts)
-	c.group_id = memory.cString("group_id", o.GroupID)
-	c.group_size = C.int32_t(o.GroupSize)
-	c.group_rank = C.int32_t(o.GroupRank)
-	c.expert_profile = memory.cString("expert_profile", o.ExpertProfile)
-	c.skip_canary = flag(o.SkipCanary)
+	c.prefill_chunk_tokens = C.int32_t(o.PrefillChunkTokens)
+	c.threads = C.int32_t(o.Threads)
+	c.drafter = C.dsv4_drafter(o.Drafter)
+	c.max_draft_tokens = C.int32_t(o.MaxDraftTokens)
+	if o.Group.Size != 0 || o.Group.ID != "" {
+		c.group = (*C.dsv4_group_options)(memory.zeroed(C.sizeof_dsv4_group_options))
+		c.group.struct_size = C.sizeof_dsv4_group_options
+		c.group.size = C.int32_t(o.Group.Size)
+		c.group.rank = C.int32_t(o.Group.Rank)
+		c.group.id = memory.cString("group.id", o.Group.ID)
+	}
+	settings := make([]*C.char, len(o.Settings))
+	for i, setting := range o.Settings {
+		settings[i] = memory.cString("settings", setting)
+	}
+	c.settings, c.setting_count = array(memory, settings), C.uint64_t(len(settings))
 	return c
 }
 

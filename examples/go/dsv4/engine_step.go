@@ -21,7 +21,7 @@ type StepResult struct {
 func (e *Engine) Step(ctx context.Context, sessions ...*Session) ([]StepResult, error) {
 	return e.stepAll(ctx, sessions, func(memory *arena, p *pass,
 		failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_engine_step(e.c, p.sessions, p.count, p.results, p.statuses,
+		return C.dsv4_engine_step(e.c, p.sessions, p.count, nil, nil, p.results, p.statuses,
 			p.errors, failure)
 	})
 }
@@ -32,19 +32,22 @@ func (e *Engine) StepConversations(ctx context.Context,
 	conversations ...*Conversation) ([]StepResult, error) {
 	sessions := make([]*Session, len(conversations))
 	users := make([]unsafe.Pointer, len(conversations))
+	known := make([]int, len(conversations))
 	for i, conversation := range conversations {
 		sessions[i] = conversation.session
+		known[i] = len(conversation.events)
 		user := newUserData(&conversation.events)
 		defer user.delete()
 		users[i] = user.pointer()
 	}
 	outcomes, err := e.stepAll(ctx, sessions, func(memory *arena, p *pass,
 		failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_engine_step_events(e.c, p.sessions, p.count, parserEventFn,
+		return C.dsv4_engine_step(e.c, p.sessions, p.count, parserEventFn,
 			array(memory, users), p.results, p.statuses, p.errors, failure)
 	})
 	for i, outcome := range outcomes {
 		if outcome.Err == nil {
+			conversations[i].record(known[i])
 			conversations[i].finish = outcome.Step.Finish
 		}
 	}
@@ -100,7 +103,6 @@ func (e *Engine) stepAll(ctx context.Context, sessions []*Session,
 		if err == nil && statuses[i] != C.DSV4_OK {
 			own = takeError(statuses[i], failures[i])
 		}
-		// Of each session, also when another one's mask has panicked.
 		defer func(i int, session *Session) {
 			outcomes[i].Err = session.outcome(ctx, own)
 		}(i, session)

@@ -11,7 +11,7 @@ import "runtime"
 type ToolOptions struct {
 	Choice  ToolChoice
 	Name    string // the only tool that may be called; empty: any
-	Lenient bool   // parameters are not held to the schemas
+	Lenient bool   // constraints of schemas that are not supported are left out
 }
 
 // Grammar is what an output must match, of the engine that opened it. Goroutines may share it. It is
@@ -24,21 +24,6 @@ func newGrammar(c *C.dsv4_grammar) *Grammar {
 	g := &Grammar{c: c}
 	runtime.SetFinalizer(g, func(g *Grammar) { C.dsv4_grammar_close(g.c) })
 	return g
-}
-
-// shareGrammar returns one of a grammar that is open; nil for none.
-func shareGrammar(c *C.dsv4_grammar) *Grammar {
-	if c == nil {
-		return nil
-	}
-	var shared *C.dsv4_grammar
-	err := check(func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_grammar_share(c, &shared, failure)
-	})
-	if err != nil {
-		return nil
-	}
-	return newGrammar(shared)
 }
 
 func (e *Engine) openGrammar(source string, open func(text *C.char, length C.size_t,
@@ -56,28 +41,27 @@ func (e *Engine) openGrammar(source string, open func(text *C.char, length C.siz
 	return newGrammar(c), nil
 }
 
-// SchemaGrammar opens the grammar of JSON texts that are valid by a schema.
-func (e *Engine) SchemaGrammar(schema string) (*Grammar, error) {
-	return e.openGrammar(schema, func(text *C.char, length C.size_t, grammar **C.dsv4_grammar,
+// Grammar compiles a grammar for sessions of this engine.
+func (e *Engine) Grammar(kind GrammarKind, source string) (*Grammar, error) {
+	return e.openGrammar(source, func(text *C.char, length C.size_t, grammar **C.dsv4_grammar,
 		failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_grammar_open_schema(e.c, text, length, grammar, failure)
+		return C.dsv4_grammar_open(e.c, C.dsv4_grammar_kind(kind), text, length, grammar, failure)
 	})
 }
 
-// RegexGrammar opens the grammar of texts that a regular expression matches as wholes.
-func (e *Engine) RegexGrammar(pattern string) (*Grammar, error) {
-	return e.openGrammar(pattern, func(text *C.char, length C.size_t, grammar **C.dsv4_grammar,
-		failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_grammar_open_regex(e.c, text, length, grammar, failure)
-	})
-}
-
-// EBNFGrammar opens a grammar in EBNF, with the rule "root".
-func (e *Engine) EBNFGrammar(rules string) (*Grammar, error) {
-	return e.openGrammar(rules, func(text *C.char, length C.size_t, grammar **C.dsv4_grammar,
-		failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_grammar_open_ebnf(e.c, text, length, grammar, failure)
-	})
+// c returns the options for C; nil of nil.
+func (o *ToolOptions) c(memory *arena) *C.dsv4_tool_options {
+	if o == nil {
+		return nil
+	}
+	c := (*C.dsv4_tool_options)(memory.zeroed(C.sizeof_dsv4_tool_options))
+	c.struct_size = C.sizeof_dsv4_tool_options
+	c.choice = C.dsv4_tool_choice(o.Choice)
+	if o.Name != "" {
+		c.name = memory.cString("options.Name", o.Name)
+	}
+	c.lenient = flag(o.Lenient)
+	return c
 }
 
 // ToolGrammar opens the grammar of turns that call tools, which are a JSON array in OpenAI's form.
@@ -85,21 +69,46 @@ func (e *Engine) EBNFGrammar(rules string) (*Grammar, error) {
 func (e *Engine) ToolGrammar(tools string, options *ToolOptions) (*Grammar, error) {
 	var memory arena
 	defer memory.free()
-	var c *C.dsv4_tool_options
-	if options != nil {
-		c = (*C.dsv4_tool_options)(memory.zeroed(C.sizeof_dsv4_tool_options))
-		c.struct_size = C.sizeof_dsv4_tool_options
-		c.choice = C.dsv4_tool_choice(options.Choice)
-		if options.Name != "" {
-			c.name = memory.cString("options.Name", options.Name)
-		}
-		c.lenient = flag(options.Lenient)
-		if memory.err != nil {
-			return nil, memory.err
-		}
+	c := options.c(&memory)
+	if memory.err != nil {
+		return nil, memory.err
 	}
 	return e.openGrammar(tools, func(text *C.char, length C.size_t, grammar **C.dsv4_grammar,
 		failure **C.dsv4_error) C.dsv4_status {
 		return C.dsv4_grammar_open_tools(e.c, text, length, c, grammar, failure)
 	})
+}
+
+// AnswerGrammar opens the grammar of turns that are JSON of a schema or call tools. tools may be
+// empty, and options nil.
+func (e *Engine) AnswerGrammar(tools, schema string, options *ToolOptions) (*Grammar, error) {
+	var memory arena
+	defer memory.free()
+	c := options.c(&memory)
+	if memory.err != nil {
+		return nil, memory.err
+	}
+	var toolsText *C.char
+	var toolsLength C.uint64_t
+	if tools != "" {
+		toolsText, toolsLength = memory.text(tools)
+	}
+	return e.openGrammar(schema, func(text *C.char, length C.size_t, grammar **C.dsv4_grammar,
+		failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_grammar_open_answer(e.c, toolsText, C.size_t(toolsLength), text, length, c,
+			grammar, failure)
+	})
+}
+
+// UnenforcedJSON returns what the grammar does not enforce of its schemas: a JSON array of places
+// and reasons.
+func (g *Grammar) UnenforcedJSON() (string, error) {
+	var memory arena
+	defer memory.free()
+	text, err := fillText(memory.check, 256, func(json *C.char, capacity C.size_t, needed *C.size_t,
+		failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_grammar_get_unenforced(g.c, json, capacity, needed, failure)
+	})
+	runtime.KeepAlive(g)
+	return text, err
 }

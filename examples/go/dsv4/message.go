@@ -62,10 +62,8 @@ type ChatOptions struct {
 	Thinking      ThinkingMode
 	KeepReasoning bool // the reasoning of earlier turns stays
 	OmitBegin     bool
-	// Messages that were rendered already, whose prompt the result continues: as they are, or as JSON.
-	Context     []Message
-	ContextJSON string
-	Encoder     ChatEncoder
+	Encoder       ChatEncoder
+	Context       string // JSON of messages that were rendered already, whose prompt the result continues
 }
 
 func (o *ChatOptions) c(memory *arena) *C.dsv4_chat_options {
@@ -77,46 +75,20 @@ func (o *ChatOptions) c(memory *arena) *C.dsv4_chat_options {
 	c.thinking = C.dsv4_thinking_mode(o.Thinking)
 	c.keep_reasoning = flag(o.KeepReasoning)
 	c.omit_begin = flag(o.OmitBegin)
-	c.context, c.context_length = memory.text(o.ContextJSON)
-	messages, count := memory.messages(o.Context)
-	c.context_messages, c.context_message_count = messages, C.uint64_t(count)
+	c.context, c.context_length = memory.text(o.Context)
 	c.encoder = C.dsv4_chat_encoder(o.Encoder)
 	return c
 }
 
-// RenderText returns the prompt as text, for people; it is not to be tokenized. options may be nil.
-func RenderText(messages []Message, options *ChatOptions) (string, error) {
-	memory := arena{err: checkABI()}
-	defer memory.free()
-	cMessages, count := memory.messages(messages)
-	cOptions := options.c(&memory)
-	return fillText(memory.check, 4096, func(text *C.char, capacity C.size_t, needed *C.size_t,
-		failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_chat_render_text(cMessages, count, cOptions, text, capacity, needed, failure)
-	})
-}
-
-// RenderTextJSON takes the messages as JSON in the form of OpenAI's chat API.
-func RenderTextJSON(messages string, options *ChatOptions) (string, error) {
+// RenderText returns the prompt of a JSON array of messages as text, for people; it is not to be
+// tokenized. options may be nil.
+func RenderText(messages string, options *ChatOptions) (string, error) {
 	memory := arena{err: checkABI()}
 	defer memory.free()
 	json, length := memory.text(messages)
 	cOptions := options.c(&memory)
 	return fillText(memory.check, 4096, func(text *C.char, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_chat_render_text_json(json, C.size_t(length), cOptions, text, capacity, needed,
-			failure)
-	})
-}
-
-// ParseCompletion turns a whole completion to the assistant's message as JSON, as strictly as the
-// published parser.
-func ParseCompletion(completion string, thinking ThinkingMode) (string, error) {
-	memory := arena{err: checkABI()}
-	bytes := []byte(completion)
-	return fillText(memory.check, 2*len(bytes)+256, func(json *C.char, capacity C.size_t, needed *C.size_t,
-		failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_chat_parse(textPointer(bytes), C.size_t(len(bytes)),
-			C.dsv4_thinking_mode(thinking), json, capacity, needed, failure)
+		return C.dsv4_chat_render_text(json, C.size_t(length), cOptions, text, capacity, needed, failure)
 	})
 }

@@ -7,10 +7,16 @@ import "C"
 
 import "unsafe"
 
-// Sampling is how a session chooses the next token. 0, and empty, is off; Engine.Sampling gives the
-// model's own.
+// Greedy is a temperature: always the most likely token.
+const Greedy float32 = C.DSV4_GREEDY
+
+// RandomSeed is a seed: a random one is drawn. Stats.Seed tells which.
+const RandomSeed uint64 = C.DSV4_SEED_RANDOM
+
+// Sampling is how a session chooses the next token. 0 is the model's own value, which Engine.Sampling
+// gives.
 type Sampling struct {
-	Temperature       float32 // 0: the most likely token
+	Temperature       float32
 	TopK              int32
 	TopP              float32
 	MinP              float32
@@ -76,12 +82,9 @@ func (s *Sampling) c(memory *arena) *C.dsv4_sampling {
 	return c
 }
 
-// newSampling copies what the library filled, whose pointers are valid for their counts.
+// newSampling copies the values that 0 stands for.
 func newSampling(c *C.dsv4_sampling) Sampling {
-	tokens := func(values *C.int32_t, count C.uint64_t) []int32 {
-		return append([]int32(nil), unsafe.Slice((*int32)(unsafe.Pointer(values)), int(count))...)
-	}
-	s := Sampling{
+	return Sampling{
 		Temperature:       float32(c.temperature),
 		TopK:              int32(c.top_k),
 		TopP:              float32(c.top_p),
@@ -89,24 +92,5 @@ func newSampling(c *C.dsv4_sampling) Sampling {
 		RepetitionPenalty: float32(c.repetition_penalty),
 		Seed:              uint64(c.seed),
 		MaxTokens:         int64(c.max_tokens),
-		PresencePenalty:   float32(c.presence_penalty),
-		FrequencyPenalty:  float32(c.frequency_penalty),
-		BannedTokens:      tokens(c.banned_tokens, c.banned_count),
-		ForcedTokens:      tokens(c.forced_tokens, c.forced_count),
-		MaxThinkingTokens: int64(c.max_thinking_tokens),
-		StopTokens:        tokens(c.stop_tokens, c.stop_token_count),
-		LogProbs:          int32(c.log_probs),
-		DraftTokens:       int32(c.draft_tokens),
-		Grammar:           shareGrammar(c.grammar),
 	}
-	biases := unsafe.Slice(c.biases, int(c.bias_count))
-	for i, token := range tokens(c.bias_tokens, c.bias_count) {
-		s.Bias = append(s.Bias, TokenBias{token, float32(biases[i])})
-	}
-	// Filled by the library, they have their lengths.
-	lengths := unsafe.Slice(c.stop_string_lengths, int(c.stop_string_count))
-	for i, text := range unsafe.Slice(c.stop_strings, int(c.stop_string_count)) {
-		s.StopStrings = append(s.StopStrings, goText(text, lengths[i]))
-	}
-	return s
 }

@@ -46,6 +46,17 @@ type SyncResult struct {
 	Limit             ReuseLimit
 }
 
+func newSyncResult(c *C.dsv4_sync_result) SyncResult {
+	return SyncResult{
+		CommonTokens:      int64(c.common_tokens),
+		ReusedTokens:      int64(c.reused_tokens),
+		PendingTokens:     int64(c.pending_tokens),
+		PrefixCacheTokens: int64(c.prefix_cache_tokens),
+		LimitPosition:     int64(c.limit_position),
+		Limit:             ReuseLimit(c.limit),
+	}
+}
+
 // Step is what one step added.
 type Step struct {
 	Token  int32 // -1: none yet, of Engine.Step alone
@@ -71,6 +82,7 @@ type TokenLogProb struct {
 
 // Stats is what a session holds, and what it did since the last sync.
 type Stats struct {
+	Seed              uint64 // in effect
 	ContextTokens     int64
 	UsedTokens        int64
 	PromptTokens      int64
@@ -86,22 +98,19 @@ type Stats struct {
 	DraftSteps        int64
 	AcceptanceLength  float64
 	FirstAcceptance   float64
-	DraftStop         DraftStop
 	Alarms            Alarms // raised since the last sync
 }
 
 // Session is one mutable timeline of tokens.
 type Session struct {
 	handle
-	c    *C.dsv4_session
-	mask userData // of *tokenMask
+	c *C.dsv4_session
 }
 
 func newSession(c *C.dsv4_session) *Session {
 	session := &Session{c: c}
 	session.handle = handle{what: "session", free: func() {
 		C.dsv4_session_close(c)
-		session.mask.delete()
 	}}
 	return session
 }
@@ -149,11 +158,8 @@ func watch(ctx context.Context, sessions ...*C.dsv4_session) (unwatch func()) {
 	}
 }
 
-// outcome is that of a call on the session: see callback.outcome. A context that ended is a cause, too.
+// outcome is that of a call: a context that ended is its cause.
 func (s *Session) outcome(ctx context.Context, err error) error {
-	if s.mask.cell != nil {
-		err = s.mask.cell.Value().(*tokenMask).outcome(err)
-	}
 	var failure *Error
 	if errors.As(err, &failure) && failure.Code == Cancelled && failure.Cause == nil {
 		failure.Cause = ctx.Err()
@@ -195,29 +201,16 @@ func (s *Session) read(call failing, copied func()) error {
 	})
 }
 
-// Fork returns another session that continues like this one, token mask included.
+// Fork returns another session that continues like this one, allowed tokens included.
 func (s *Session) Fork() (*Session, error) {
 	var c *C.dsv4_session
-	var mask TokenMaskFunc
 	err := s.change(func(failure **C.dsv4_error) C.dsv4_status {
-		if s.mask.cell != nil {
-			mask = s.mask.cell.Value().(*tokenMask).function
-		}
 		return C.dsv4_session_fork(s.c, &c, failure)
 	})
 	if err != nil {
 		return nil, err
 	}
-	fork := newSession(c)
-	if mask == nil {
-		return fork, nil
-	}
-	// User data of its own: the two may be closed in any order.
-	if err := fork.SetTokenMask(mask); err != nil {
-		fork.Close()
-		return nil, err
-	}
-	return fork, nil
+	return newSession(c), nil
 }
 
 // SetSampling replaces the sampling parameters from the next token on.
@@ -230,30 +223,40 @@ func (s *Session) SetSampling(sampling Sampling) error {
 	})
 }
 
-// Sampling returns the parameters in effect.
-func (s *Session) Sampling() (sampling Sampling, err error) {
-	c := C.dsv4_sampling{struct_size: C.sizeof_dsv4_sampling}
-	err = s.read(func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_get_sampling(s.c, &c, failure)
-	}, func() { sampling = newSampling(&c) })
-	return sampling, err
+// AllowedTokens are the tokens that may come next; token t is bit t % 32 of word t / 32.
+type AllowedTokens []uint32
+
+// NewAllowedTokens returns all tokens of a vocabulary: see EngineInfo.VocabSize.
+func NewAllowedTokens(vocabSize int32) AllowedTokens {
+	allowed := make(AllowedTokens, (vocabSize+31)/32)
+	for i := range allowed {
+		allowed[i] = ^uint32(0)
+	}
+	return allowed
 }
 
-// SetTokenMask calls mask for each token to come, and each draft; nil allows all tokens again. A fork
-// calls the same function, perhaps at the same time.
-func (s *Session) SetTokenMask(mask TokenMaskFunc) error {
-	var user userData
-	function := C.dsv4_token_mask_fn(nil)
-	if mask != nil {
-		user, function = newUserData(&tokenMask{function: mask}), tokenMaskFn
+// Forbid takes a token out.
+func (a AllowedTokens) Forbid(token int32) { a[token/32] &^= 1 << (token % 32) }
+
+// AllowOnly takes all others out.
+func (a AllowedTokens) AllowOnly(tokens ...int32) {
+	for i := range a {
+		a[i] = 0
+	}
+	for _, token := range tokens {
+		a[token/32] |= 1 << (token % 32)
+	}
+}
+
+// SetAllowed restricts the next token, and it alone: a step, a sync and a rewind remove it. Drafts
+// pause. nil allows all tokens again.
+func (s *Session) SetAllowed(allowed AllowedTokens) error {
+	var words *C.uint32_t
+	if len(allowed) > 0 {
+		words = (*C.uint32_t)(unsafe.Pointer(&allowed[0]))
 	}
 	return s.change(func(failure **C.dsv4_error) C.dsv4_status {
-		status := C.dsv4_session_set_token_mask(s.c, function, user.pointer(), failure)
-		if status == C.DSV4_OK {
-			s.mask, user = user, s.mask
-		}
-		user.delete()
-		return status
+		return C.dsv4_session_set_allowed(s.c, words, C.size_t(len(allowed)), failure)
 	})
 }
 
@@ -270,14 +273,7 @@ func (s *Session) Sync(tokens []int32, options *SyncOptions) (SyncResult, error)
 		return C.dsv4_session_sync(s.c, ids(tokens), C.size_t(len(tokens)), &cOptions, &result,
 			failure)
 	})
-	return SyncResult{
-		CommonTokens:      int64(result.common_tokens),
-		ReusedTokens:      int64(result.reused_tokens),
-		PendingTokens:     int64(result.pending_tokens),
-		PrefixCacheTokens: int64(result.prefix_cache_tokens),
-		LimitPosition:     int64(result.limit_position),
-		Limit:             ReuseLimit(result.limit),
-	}, err
+	return newSyncResult(&result), err
 }
 
 // Rewind goes back to the first position tokens; returns how many are to be computed again.
@@ -352,6 +348,7 @@ func (s *Session) Stats() (Stats, error) {
 		return time.Duration(float64(value) * float64(time.Second))
 	}
 	return Stats{
+		Seed:              uint64(c.seed),
 		ContextTokens:     int64(c.context_tokens),
 		UsedTokens:        int64(c.used_tokens),
 		PromptTokens:      int64(c.prompt_tokens),
@@ -367,7 +364,6 @@ func (s *Session) Stats() (Stats, error) {
 		DraftSteps:        int64(c.draft_steps),
 		AcceptanceLength:  float64(c.acceptance_length),
 		FirstAcceptance:   float64(c.first_acceptance),
-		DraftStop:         DraftStop(c.draft_stop),
 		Alarms:            Alarms(c.alarms),
 	}, err
 }
@@ -396,7 +392,7 @@ func (s *Session) SaveToMemory() ([]byte, error) {
 	})
 }
 
-// Load makes the session the one that was saved; sampling, mask and salt stay, but a saved grammar
+// Load makes the session the one that was saved; sampling and salt stay, but a saved grammar
 // takes the place of its own. That of a conversation keeps its messages, and takes what their prompt
 // has in common with what was saved. progress may be nil.
 func (s *Session) Load(ctx context.Context, path string, progress ProgressFunc) error {

@@ -59,9 +59,6 @@ func TestAnswersMatchTheirGrammar(t *testing.T) {
 		sampling := Sampling{Temperature: 1.5, Seed: 1, MaxTokens: 60, Grammar: grammar}
 		session := must(engine.NewSession(&SessionOptions{Sampling: &sampling}))(t)
 		defer session.Close()
-		if must(session.Sampling())(t).Grammar == nil {
-			t.Fatal("no grammar")
-		}
 		must(session.Sync(prompt(t, engine), nil))(t)
 		text := ""
 		for {
@@ -72,14 +69,14 @@ func TestAnswersMatchTheirGrammar(t *testing.T) {
 			}
 		}
 	}
-	if text := answer(must(engine.RegexGrammar("[0-9]{3}"))(t)); len(text) != 3 ||
+	if text := answer(must(engine.Grammar(GrammarRegex, "[0-9]{3}"))(t)); len(text) != 3 ||
 		strings.Trim(text, "0123456789") != "" {
 		t.Error(text)
 	}
-	if text := answer(must(engine.EBNFGrammar(`root ::= "a" "b"`))(t)); text != "ab" {
+	if text := answer(must(engine.Grammar(GrammarEBNF, `root ::= "a" "b"`))(t)); text != "ab" {
 		t.Error(text)
 	}
-	if text := answer(must(engine.SchemaGrammar(`{"enum": [7]}`))(t)); !strings.Contains(text, "7") {
+	if text := answer(must(engine.Grammar(GrammarSchema, `{"enum": [7]}`))(t)); !strings.Contains(text, "7") {
 		t.Error(text)
 	}
 	options := ToolOptions{Choice: ToolChoiceRequired, Name: "b"}
@@ -87,7 +84,7 @@ func TestAnswersMatchTheirGrammar(t *testing.T) {
 	if text := answer(tools); !strings.Contains(text, `invoke name="b">`) {
 		t.Error(text)
 	}
-	_, err := engine.SchemaGrammar(`{"maxItems": -1}`)
+	_, err := engine.Grammar(GrammarSchema, `{"maxItems": -1}`)
 	if err == nil || !strings.Contains(err.Error(), "schema#/maxItems") {
 		t.Error(err)
 	}
@@ -103,18 +100,16 @@ func TestSamplingIsTakenAndTold(t *testing.T) {
 	sampling.StopStrings = []string{"one", "two"}
 	session := must(engine.NewSession(&SessionOptions{Sampling: &sampling, CacheSalt: 9}))(t)
 	defer session.Close()
-	told := must(session.Sampling())(t)
-	expect(t, told.Temperature, 0.5)
-	expect(t, told.TopK, 7)
-	expect(t, told.Seed, 3)
-	expect(t, len(told.Bias) == 2 && told.Bias[0] == sampling.Bias[0] && told.Bias[1] == sampling.Bias[1], true)
-	expect(t, equal(told.BannedTokens, sampling.BannedTokens), true)
-	expect(t, len(told.StopStrings) == 2 && told.StopStrings[1] == "two", true)
+	expect(t, must(session.Stats())(t).Seed, 3)
 	must(session.Sync(tokens, nil))(t)
 	expect(t, len(goOn(t, session, 10)), 3)
 
 	err := session.SetSampling(Sampling{TopP: 2})
 	expect(t, expectCode(t, err, InvalidArgument).Argument, "sampling.top_p")
+
+	succeed(t, session.SetSampling(Sampling{Seed: RandomSeed}))
+	expect(t, must(session.Stats())(t).Seed != RandomSeed, true)
+	expect(t, must(engine.Sampling())(t).Temperature, Greedy)
 
 	// A stop string ends the text before it.
 	succeed(t, session.SetSampling(Sampling{StopStrings: []string{"France"}}))
@@ -179,4 +174,27 @@ func TestSavedSessionsContinue(t *testing.T) {
 	expectCode(t, other.LoadFromMemory(memory), Corrupt)
 	expectCode(t, other.Load(background, "/nowhere/at/all", nil), NotFound)
 	expect(t, equal(must(other.Tokens())(t), before), true)
+}
+
+func TestAllowedTokensAreThoseOfTheNextToken(t *testing.T) {
+	engine := open(t)
+	session := openSession(t, engine)
+	must(session.Sync(prompt(t, engine), nil))(t)
+	probe := must(session.Fork())(t)
+	first := must(probe.Step(background))(t).Token
+	probe.Close()
+	allowed := NewAllowedTokens(must(engine.Info())(t).VocabSize)
+	allowed.Forbid(first)
+	succeed(t, session.SetAllowed(allowed))
+	fork := must(session.Fork())(t)
+	defer fork.Close()
+	expect(t, must(session.Step(background))(t).Token != first, true)
+	expect(t, must(fork.Step(background))(t).Token != first, true)
+	allowed.AllowOnly(40)
+	succeed(t, session.SetAllowed(allowed))
+	expect(t, must(session.Step(background))(t).Token, 40)
+	succeed(t, session.SetAllowed(allowed))
+	succeed(t, session.SetAllowed(nil))
+	expect(t, must(session.Step(background))(t).Token != 40, true)
+	expectCode(t, session.SetAllowed(NewAllowedTokens(32)), InvalidArgument)
 }

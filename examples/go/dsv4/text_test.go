@@ -40,7 +40,7 @@ func TestUsersForgeNoControlToken(t *testing.T) {
 	expect(t, equal(must(tokenizer.EncodeWithAddedTokens(endMarker))(t), []int32{id}), true)
 	for _, tokens := range [][]int32{
 		must(tokenizer.Encode(endMarker))(t),
-		must(tokenizer.Render(user(endMarker), nil))(t),
+		must(tokenizer.Render(userJSON(endMarker), nil))(t),
 	} {
 		for _, token := range tokens {
 			expect(t, token != id, true)
@@ -52,6 +52,8 @@ func TestUsersForgeNoControlToken(t *testing.T) {
 
 func TestStructsAndJSONGiveTheSamePrompt(t *testing.T) {
 	tokenizer := openTokenizer(t)
+	conversation := must(open(t).NewConversation(nil))(t)
+	defer conversation.Close()
 	tools := `[{"type": "function", "function": {"name": "weather", "description": "d",
 		"parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]`
 	messages := []Message{
@@ -70,29 +72,32 @@ func TestStructsAndJSONGiveTheSamePrompt(t *testing.T) {
 		{"role": "tool", "tool_call_id": "call_1", "content": "sunny"}]`
 	for _, thinking := range []ThinkingMode{ThinkingOff, ThinkingHigh, ThinkingMax, ThinkingLow} {
 		options := &ChatOptions{Thinking: thinking, KeepReasoning: true}
-		text := must(RenderText(messages, options))(t)
-		expect(t, must(RenderTextJSON(json, options))(t), text)
+		text := must(RenderText(json, options))(t)
 		expect(t, strings.Contains(text, "sunny") && strings.Contains(text, question), true)
-		ids := must(tokenizer.Render(messages, options))(t)
-		expect(t, equal(must(tokenizer.RenderJSON(json, options))(t), ids), true)
+		ids := must(tokenizer.Render(json, options))(t)
+		expect(t, must(tokenizer.Decode(ids))(t), text)
+		must(conversation.Sync(messages, options))(t)
+		expect(t, equal(must(conversation.Session().Tokens())(t), ids), true)
 	}
 
 	// What one encoder writes for high, the other writes for max.
 	high := &ChatOptions{Thinking: ThinkingHigh, Encoder: ChatEncoder0731}
 	max := &ChatOptions{Thinking: ThinkingMax, Encoder: ChatEncoderPreview}
-	expect(t, must(RenderText(messages, high))(t), must(RenderText(messages, max))(t))
+	expect(t, must(RenderText(json, high))(t), must(RenderText(json, max))(t))
 	max.Encoder = ChatEncoder0731
-	expect(t, strings.Contains(must(RenderText(messages, max))(t), "Beyond maximum"), true)
+	expect(t, strings.Contains(must(RenderText(json, max))(t), "Beyond maximum"), true)
 
 	// The prompt of a context and what follows it is that of all.
-	head := must(tokenizer.Render(messages[:2], nil))(t)
-	tail := must(tokenizer.Render(messages[2:], &ChatOptions{Context: messages[:2]}))(t)
-	whole := must(tokenizer.Render(messages, nil))(t)
+	first := `[{"role":"user","content":"Hi"},{"role":"assistant","content":"Ho"}]`
+	second := userJSON("Bye")
+	head := must(tokenizer.Render(first, nil))(t)
+	tail := must(tokenizer.Render(second, &ChatOptions{Context: first}))(t)
+	whole := must(tokenizer.Render(first[:len(first)-1]+","+second[1:], nil))(t)
 	expect(t, equal(append(head, tail...), whole), true)
 
-	_, err := RenderText([]Message{{Role: 99}}, nil)
+	_, err := conversation.Sync([]Message{{Role: 99}}, nil)
 	expect(t, expectCode(t, err, InvalidArgument).Argument, "messages[0].role")
-	_, err = RenderTextJSON("[", nil)
+	_, err = RenderText("[", nil)
 	expectCode(t, err, Corrupt)
 }
 
@@ -143,11 +148,7 @@ func TestCompletionsAreParsedHoweverTheyAreCut(t *testing.T) {
 	events := must(parser.FeedTokens(tokenizer, ids))(t)
 	expectEvents(t, append(events, must(parser.End())(t)...))
 
-	json := must(ParseCompletion(completion, ThinkingHigh))(t)
-	expect(t, strings.Contains(json, `"reasoning_content": "Hm."`), true)
-	_, err := ParseCompletion("no end", ThinkingOff)
-	expectCode(t, err, Corrupt)
-	_, err = parser.FeedTokens(tokenizer, []int32{-1})
+	_, err := parser.FeedTokens(tokenizer, []int32{-1})
 	expectCode(t, err, InvalidArgument)
 	_, err = NewParser(&ParserOptions{IDPrefix: "\x00"})
 	expect(t, expectCode(t, err, InvalidArgument).Argument, "id_prefix")

@@ -93,29 +93,15 @@ func (t *Tokenizer) VocabSize() int32 {
 	return int32(C.dsv4_tokenizer_get_vocab_size(t.c))
 }
 
-// Render returns the prompt of a conversation, in which no message can forge a turn. options may be
-// nil.
-func (t *Tokenizer) Render(messages []Message, options *ChatOptions) ([]int32, error) {
-	var memory arena
-	defer memory.free()
-	cMessages, count := memory.messages(messages)
-	cOptions := options.c(&memory)
-	return fillTokens(t.handle.use, 1024, func(data *C.int32_t, capacity C.size_t, needed *C.size_t,
-		failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_chat_render_messages(t.c, cMessages, count, cOptions, data, capacity, needed,
-			failure)
-	})
-}
-
-// RenderJSON takes the messages as JSON in the form of OpenAI's chat API.
-func (t *Tokenizer) RenderJSON(messages string, options *ChatOptions) ([]int32, error) {
+// Render returns the prompt of a JSON array of messages in the form of OpenAI's chat API. No message
+// can forge a turn. options may be nil.
+func (t *Tokenizer) Render(messages string, options *ChatOptions) ([]int32, error) {
 	var memory arena
 	defer memory.free()
 	json, length := memory.text(messages)
 	cOptions := options.c(&memory)
 	return fillTokens(t.handle.use, 1024, func(data *C.int32_t, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_chat_render_json(t.c, json, C.size_t(length), cOptions, data, capacity, needed,
-			failure)
+		return C.dsv4_chat_render(t.c, json, C.size_t(length), cOptions, data, capacity, needed, failure)
 	})
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "benchmarks/dsv4-bench/options.h"
 
-#include "examples/dsv4-chat/failure.h"
+#include "examples/console/failure.h"
 #include "tests/support/catch.h"
 
 namespace bench {
@@ -52,11 +52,10 @@ TEST_CASE("lists are values and ranges, and several lists are one") {
   REQUIRE(Parse({"--temp", "0,0.5"}).temperatures == std::vector<float>{0, 0.5f});
   REQUIRE(Parse({"--tuning", "tables"}).tuning_dir == "tables");
   REQUIRE(Parse({"--cache-format", "packed,bf16"}).cache_formats ==
-          std::vector<dsv4_cache_format>{DSV4_CACHE_PACKED, DSV4_CACHE_BF16});
+          std::vector<std::string>{"packed", "bf16"});
   REQUIRE(Parse({"--backend", "cpu,reference,cuda"}).backends ==
           std::vector<dsv4_backend>{DSV4_BACKEND_CPU, DSV4_BACKEND_REFERENCE, DSV4_BACKEND_CUDA});
-  REQUIRE(Parse({"--numerics", "exact"}).numerics ==
-          std::vector<dsv4_numerics>{DSV4_NUMERICS_EXACT});
+  REQUIRE(Parse({"--numerics", "exact"}).numerics == std::vector<std::string>{"exact"});
   REQUIRE(Parse({"-o", "jsonl"}).format == Format::kJsonLines);
 }
 

@@ -99,7 +99,7 @@ TEST_CASE("acceptance is of all drafts of a record") {
   stats.draft_steps = 10;
   speculation.Add(stats);
   stats.accepted_tokens = 12;
-  stats.draft_stop = DSV4_DRAFT_STOP_FEW_ACCEPTED;
+  stats.alarms = DSV4_ALARM_FEW_ACCEPTED;
   speculation.Add(stats);
   Record record;
   speculation.AddTo(&record, 3);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversations as structs: every recorded conversation of the published encoder
-// (tests/oracle/encoding_cases.json), converted field by field, against its prompt and against the
-// ids of its JSON form; and the errors of each field.
+// (tests/oracle/encoding_cases.json), converted field by field and synced to a session, against its
+// prompt and against the ids of its JSON form; and the errors of each field.
 #include <dsv4/dsv4.h>
 
 #include <deque>
@@ -148,8 +148,16 @@ using OwnedError = std::unique_ptr<dsv4_error, FreeError>;
 
 class Renderer {
  public:
-  Renderer() { REQUIRE(dsv4_tokenizer_open(kModel, &tokenizer_, nullptr) == DSV4_OK); }
-  ~Renderer() { dsv4_tokenizer_close(tokenizer_); }
+  Renderer() {
+    const dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+    REQUIRE(dsv4_engine_open(kModel, &options, &engine_, nullptr) == DSV4_OK);
+    REQUIRE(dsv4_engine_get_tokenizer(engine_, &tokenizer_, nullptr) == DSV4_OK);
+    REQUIRE(dsv4_session_open(engine_, nullptr, &session_, nullptr) == DSV4_OK);
+  }
+  ~Renderer() {
+    dsv4_session_close(session_);
+    dsv4_engine_close(engine_);
+  }
   Renderer(const Renderer&) = delete;
 
   // What `render(capacity, out, needed, error)` writes, asking for the size first.
@@ -166,24 +174,28 @@ class Renderer {
   }
 
   std::vector<int32_t> Ids(const StructMessages& messages, const dsv4_chat_options& options) {
-    return Whole<int32_t>([&](int32_t* ids, size_t capacity, size_t* needed, dsv4_error** error) {
-      return dsv4_chat_render_messages(tokenizer_, messages.data(), messages.size(), &options, ids,
-                                       capacity, needed, error);
-    });
+    dsv4_error* error = nullptr;
+    status_ = dsv4_session_sync_messages(session_, messages.data(), messages.size(), &options,
+                                         nullptr, &error);
+    message_ = dsv4_error_get_message(OwnedError(error).get());
+    const int32_t* tokens = nullptr;
+    size_t count = 0;
+    REQUIRE(dsv4_session_get_tokens(session_, &tokens, &count, nullptr) == DSV4_OK);
+    return {tokens, tokens + count};
   }
 
   std::vector<int32_t> JsonIds(const std::string& json, const dsv4_chat_options& options) {
     return Whole<int32_t>([&](int32_t* ids, size_t capacity, size_t* needed, dsv4_error** error) {
-      return dsv4_chat_render_json(tokenizer_, json.data(), json.size(), &options, ids, capacity,
-                                   needed, error);
+      return dsv4_chat_render(tokenizer_, json.data(), json.size(), &options, ids, capacity, needed,
+                              error);
     });
   }
 
-  std::string Text(const StructMessages& messages, const dsv4_chat_options& options) {
+  std::string JsonText(const std::string& json, const dsv4_chat_options& options) {
     const std::vector<char> text =
         Whole<char>([&](char* out, size_t capacity, size_t* needed, dsv4_error** error) {
-          return dsv4_chat_render_text(messages.data(), messages.size(), &options, out, capacity,
-                                       needed, error);
+          return dsv4_chat_render_text(json.data(), json.size(), &options, out, capacity, needed,
+                                       error);
         });
     return {text.begin(), text.end()};
   }
@@ -194,7 +206,9 @@ class Renderer {
 
  private:
   static constexpr const char* kModel = DSV4_SOURCE_DIR "/models/dsv4-tiny";
-  dsv4_tokenizer* tokenizer_ = nullptr;
+  dsv4_engine* engine_ = nullptr;
+  const dsv4_tokenizer* tokenizer_ = nullptr;
+  dsv4_session* session_ = nullptr;
   dsv4_status status_ = DSV4_OK;
   std::string message_;
 };
@@ -219,46 +233,43 @@ std::string JsonText(const JsonValue& value) {
 TEST_CASE("structs say what the recorded conversations say") {
   Renderer renderer;
   const JsonValue empty = JsonValue::FromArray({});
-  int prompts = 0, refusals = 0, contexts = 0;
+  int prompts = 0, refusals = 0, contexts = 0, structs = 0;
   for (const test::EncodeCase& c : test::EncodeCases()) {
     INFO("case " << c.number);
     const StructMessages messages(*c.messages);
-    const StructMessages context(c.context ? *c.context : empty);
     dsv4_chat_options options = OptionsOf(c.options);
-    options.context_messages = context.data();
-    options.context_message_count = context.size();
-
-    const std::string text = renderer.Text(messages, options);
     if (c.prompt == nullptr) {
       ++refusals;
       const std::string fault = FaultOf(*c.messages);
-      INFO(fault << ": " << renderer.message());
-      CHECK(renderer.status() == DSV4_ERR_INVALID_ARGUMENT);
-      CHECK(absl::StartsWith(renderer.message(), fault));
       renderer.Ids(messages, options);
+      INFO(fault << ": " << renderer.message());
       CHECK(renderer.status() == DSV4_ERR_INVALID_ARGUMENT);
       CHECK(absl::StartsWith(renderer.message(), fault));
       continue;
     }
     ++prompts;
-    contexts += context.size() > 0;
+    const std::string json = JsonText(*c.messages),
+                      context = JsonText(c.context ? *c.context : empty);
+    const bool has_context = c.context != nullptr && !c.context->AsArray()->empty();
+    contexts += has_context;
+    if (has_context) {
+      options.context = context.data();
+      options.context_length = context.size();
+    }
+    CHECK(renderer.JsonText(json, options) == *c.prompt);
     INFO(renderer.message());
     REQUIRE(renderer.status() == DSV4_OK);
-    CHECK(text == *c.prompt);
-    const std::vector<int32_t> ids = renderer.Ids(messages, options);
+    const std::vector<int32_t> from_json = renderer.JsonIds(json, options);
     REQUIRE(renderer.status() == DSV4_OK);
-
-    // Either form takes its context in either form.
-    const std::string json = JsonText(*c.messages);
-    CHECK(ids == renderer.JsonIds(json, options));
-    const std::string json_context = JsonText(c.context ? *c.context : empty);
-    options.context_messages = nullptr;
-    options.context_message_count = 0;
-    options.context = json_context.data();
-    options.context_length = json_context.size();
-    CHECK(ids == renderer.JsonIds(json, options));
-    CHECK(ids == renderer.Ids(messages, options));
+    // A session has all messages itself, and at least one token.
+    if (has_context || from_json.empty()) continue;
+    const std::vector<int32_t> ids = renderer.Ids(messages, options);
+    INFO(renderer.message());
+    REQUIRE(renderer.status() == DSV4_OK);
+    CHECK(ids == from_json);
+    ++structs;
   }
+  CHECK(structs > 200);
   CHECK(prompts == 268);
   CHECK(refusals == 32);
   CHECK(contexts > 20);

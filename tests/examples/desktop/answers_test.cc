@@ -7,6 +7,7 @@
 #include <limits>
 #include <thread>
 
+#include "examples/desktop/transcript.h"
 #include "tests/examples/desktop/window.h"
 #include "tests/support/catch.h"
 
@@ -216,6 +217,34 @@ TEST_CASE("The window closes while a prompt is computed") {
   window.window.reset();
   opens.join();
   CHECK(gate.steps < 20);  // of some 40 for the prompt
+}
+
+TEST_CASE("Answers are shown as Markdown, which is never HTML and has no links of the window") {
+  Chat chat;
+  Window window;
+  chat.messages = QJsonArray{
+      QJsonObject{{"role", "user"}, {"content", "**as typed**"}},
+      QJsonObject{{"role", "assistant"},
+                  {"content",
+                   "## Title\n\n**bold** `code`\n\n```\nint a;\n  int b;\n```\n\n- one\n- two\n\n"
+                   "[web](https://a.example/) [own](edit:0) [file](file:///etc/passwd)\n\n"
+                   "![picture](file:///etc/passwd)\n\n<b>x</b> <a href=\"branch:1\">y</a>\n"}}};
+  Transcript& transcript = static_cast<Transcript&>(window.Child<QTextBrowser>("transcript"));
+  transcript.Show(&chat);
+  const QString text = transcript.toPlainText(), html = transcript.toHtml();
+  INFO(text.toStdString() << html.toStdString());
+  CHECK(text.contains("**as typed**"));
+  CHECK(text.contains("\nTitle\n"));
+  CHECK(text.contains("bold code"));
+  CHECK(text.contains("int a;\n  int b;"));
+  CHECK(text.contains("one\ntwo"));
+  CHECK(text.contains("web own file"));
+  CHECK(text.contains("<a href=\"branch:1\">y</a>"));
+  CHECK(html.contains("href=\"https://a.example/\""));
+  CHECK(html.count("href=\"edit:0\"") == 1);    // of the question
+  CHECK(html.count("href=\"branch:1\"") == 1);  // of the answer
+  CHECK(!html.contains("file:"));
+  CHECK(!html.contains("<img"));
 }
 
 }  // namespace

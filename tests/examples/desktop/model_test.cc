@@ -3,6 +3,7 @@
 #include <QAbstractButton>
 #include <QAbstractSpinBox>
 #include <QDialogButtonBox>
+#include <QListWidget>
 #include <QThread>
 #include <atomic>
 
@@ -53,8 +54,28 @@ struct Device {
   std::atomic<bool> lost{false};
 };
 
+// Two GPUs that can be used, and one that cannot.
+Calls WithThreeGpus() {
+  Calls calls;
+  calls.list_devices = [] {
+    std::vector<dsv4::Device> devices(4);
+    for (int i = 0; i < 3; ++i) {
+      devices[i].backend = DSV4_BACKEND_CUDA;
+      devices[i].index = i;
+      devices[i].usable = i < 2;
+      devices[i].name = "GPU " + std::to_string(i);
+      devices[i].total_bytes = 32'000'000'000;
+      devices[i].free_bytes = 30'000'000'000;
+    }
+    devices[2].reason = "cuda:2 is too old";
+    devices[3].usable = true;
+    return devices;
+  };
+  return calls;
+}
+
 TEST_CASE("The dialog plans the memory, opens, and names what is wrong") {
-  Window window;
+  Window window(WithThreeGpus());
   window.Trigger("open");
   auto& dialog = *window.window->findChild<ModelDialog*>();
   auto& plan = window.Child<QLabel>("plan");
@@ -77,7 +98,22 @@ TEST_CASE("The dialog plans the memory, opens, and names what is wrong") {
                              QLocale::c().formattedDataSize(static_cast<qint64>(info.weight_bytes),
                                                             1, QLocale::DataSizeSIFormat)));
   window.Child<QSpinBox>("max_drafts").setValue(2);
-  window.Child<QLineEdit>("devices").setText("0,1");
+  auto& devices = window.Child<QListWidget>("devices");
+  REQUIRE(devices.count() == 3);
+  CHECK(devices.item(1)->text() == "1: GPU 1, 30.0 GB of 32.0 GB free");
+  CHECK(devices.item(2)->text() == "2: cuda:2 is too old");
+  CHECK((devices.item(2)->flags() & Qt::ItemIsUserCheckable) == 0);
+  for (const int row : {0, 1}) devices.item(row)->setCheckState(Qt::Checked);
+  CHECK_FALSE(open->isEnabled());
+  REQUIRE(Wait([&] { return open->isEnabled(); }));
+  CHECK(plan.text().contains("on the fullest of 2 devices"));
+  // The list is of GPUs.
+  auto& backend = window.Child<QComboBox>("backend");
+  backend.setCurrentIndex(backend.findData(DSV4_BACKEND_CPU));
+  REQUIRE(Wait([&] { return open->isEnabled(); }));
+  CHECK_FALSE(devices.isEnabled());
+  CHECK_FALSE(plan.text().contains("devices"));
+  backend.setCurrentIndex(backend.findData(DSV4_BACKEND_AUTO));
   REQUIRE(Wait([&] { return open->isEnabled(); }));
   CHECK(plan.text().contains("on the fullest of 2 devices"));
   open->click();

@@ -142,6 +142,17 @@ void Browser::Await(const std::string& script) {
   }
 }
 
+void Browser::PreferColors(const std::string& scheme) {
+  Call("Emulation.setEmulatedMedia",
+       {{"features", Json::array({{{"name", "prefers-color-scheme"}, {"value", scheme}}})}});
+}
+
+void Browser::Reload() {
+  Evaluate("window.isOld = true");
+  Call("Page.reload", Json::object());
+  Await("!window.isOld && document.readyState === 'complete'");
+}
+
 std::string Browser::Screenshot() {
   return Decoded(Call("Page.captureScreenshot", {{"format", "png"}})["data"]);
 }

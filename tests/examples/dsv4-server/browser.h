@@ -27,6 +27,10 @@ class Browser {
   Json Evaluate(const std::string& script);
   // Waits until an expression is true; at most 20 seconds.
   void Await(const std::string& script);
+  // As if the user preferred "dark" or "light".
+  void PreferColors(const std::string& scheme);
+  // Opens the page again.
+  void Reload();
   // The page as PNG.
   std::string Screenshot();
   // Uncaught exceptions of the page's scripts.

@@ -137,7 +137,8 @@ TEST_CASE("Sampled text is that of a session with the same parameters") {
   SessionOptions session;
   session.sampling = sampling;
   const Message question = {DSV4_ROLE_USER, "Write a short story about Ralf and a ring."};
-  Conversation chat(engine, {&question, 1}, {}, session);
+  Conversation chat(engine, session);
+  chat.Sync({question});
   std::string expected;
   for (const Event& event : chat.events()) {
     if (event.type == DSV4_PARSER_TEXT) expected += event.text;
@@ -269,8 +270,9 @@ TEST_CASE("Log-probabilities are those of the session") {
   const Engine engine(DSV4_SOURCE_DIR "/models/dsv4-tiny");
   SessionOptions session;
   session.sampling = Sampling();
-  session.sampling->log_probs = 3;
-  Conversation chat = Conversation::FromJson(engine, recorded["messages"].dump(), {}, session);
+  session.sampling.log_probs = 3;
+  Conversation chat(engine, session);
+  chat.SyncJson(recorded["messages"].dump());
   std::string text;
   for (const Json& entry : whole) {
     const StepResult step = chat.Step();

@@ -64,7 +64,7 @@ get 200 /metrics && type_is text/plain && has 'vllm:generation_tokens_total{mode
 request 401 /v1/models && has '"code":"invalid_api_key"'
 get 404 /v1/nothing && has 'is no endpoint'
 post 400 /v1/chat/completions '{"messages": [' && has 'not JSON'
-post 400 /v1/chat/completions "{$question, \"mood\": 1}" && has '"param":"mood"'
+post 400 /v1/chat/completions "{$question, \"functions\": [1]}" && has '"param":"functions"'
 post 404 /v1/chat/completions "{$question, \"model\": \"other\"}" && has '"param":"model"'
 head -c 10485761 /dev/zero | tr '\0' ' ' >"$place/large"
 post 413 /v1/chat/completions "@$place/large" && has 'longer than'

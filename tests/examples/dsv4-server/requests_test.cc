@@ -84,14 +84,35 @@ TEST_CASE("The model is named, counted and healthy") {
         before + usage["completion_tokens"].get<double>());
 }
 
-TEST_CASE("The page is one file that loads no other") {
-  const httplib::Result result = SharedServer().Client().Get("/");
-  REQUIRE(result);
-  CHECK(result->status == 200);
-  CHECK(result->get_header_value("Content-Type") == "text/html; charset=utf-8");
-  CHECK(result->get_header_value("Content-Security-Policy").substr(0, 18) == "default-src 'none'");
-  for (const char* reference : {"://", "src=", "href=", "@import", "url("})
-    CHECK(result->body.find(reference) == std::string::npos);
+TEST_CASE("The page loads its own files only, and makes no elements of text") {
+  httplib::Client client = SharedServer().Client();
+  const httplib::Result page = client.Get("/");
+  REQUIRE(page);
+  CHECK(page->status == 200);
+  CHECK(page->get_header_value("Content-Type") == "text/html; charset=utf-8");
+  const std::string policy = page->get_header_value("Content-Security-Policy");
+  CHECK(policy.substr(0, 18) == "default-src 'none'");
+  CHECK(policy.find("unsafe") == std::string::npos);
+  CHECK(policy.find("require-trusted-types-for 'script'") != std::string::npos);
+  for (const char* reference : {"://", "@import", "url(", "style=", "onclick="})
+    CHECK(page->body.find(reference) == std::string::npos);
+  const std::pair<const char*, const char*> kFiles[] = {
+      {"page.css", "text/css; charset=utf-8"},
+      {"page.js", "text/javascript; charset=utf-8"},
+      {"markdown.js", "text/javascript; charset=utf-8"},
+      {"marked.js", "text/javascript; charset=utf-8"}};
+  for (const auto& [name, type] : kFiles) {
+    INFO(name);
+    CHECK(page->body.find('"' + std::string(name) + '"') != std::string::npos);
+    const httplib::Result file = client.Get("/" + std::string(name));
+    REQUIRE(file);
+    CHECK(file->status == 200);
+    CHECK(file->get_header_value("Content-Type") == type);
+    CHECK(file->get_header_value("X-Content-Type-Options") == "nosniff");
+    CHECK(file->body.size() > 1000);
+    for (const char* call : {"innerHTML", "insertAdjacentHTML", "document.write", "eval("})
+      CHECK(file->body.find(call) == std::string::npos);
+  }
 }
 
 TEST_CASE("Errors name the field") {
@@ -103,12 +124,11 @@ TEST_CASE("Errors name the field") {
       {R"({"messages": [{"role": "user", "content": "a"}], "model": "gpt-4"})", "model", 404},
       {R"({})", "messages"},
       {R"({"messages": []})", "messages"},
-      {R"({"messages": [{"role": "wizard", "content": "a"}]})", "messages[0]"},
-      {R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})",
-       "messages[1].role"},
-      {R"({"messages": [{"role": "user", "content": "a", "mood": "bad"}]})", "messages[0].mood"},
-      {R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]})",
-       "messages[0].content[0].type"},
+      {R"({"messages": [{"role": "wizard", "content": "a"}]})", "messages[0].role"},
+      {R"({"messages": [{"content": "a"}]})", "messages[0].role"},
+      {R"({"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b",
+           "prefix": true}]})",
+       "messages[1].prefix"},
       {R"({"messages": [{"role": "user", "content": "a"}], "temperature": "warm"})", "temperature"},
       {R"({"messages": [{"role": "user", "content": "a"}], "temperature": -1})", "temperature"},
       {R"({"messages": [{"role": "user", "content": "a"}], "top_p": 2})", "top_p"},
@@ -127,26 +147,20 @@ TEST_CASE("Errors name the field") {
        "max_tokens"},
       {R"({"messages": [{"role": "user", "content": "a"}], "stream_options": {"include_usage": true}})",
        "stream_options"},
-      {R"({"messages": [{"role": "user", "content": "a"}], "store": true})", "store"},
-      {R"({"messages": [{"role": "user", "content": "a"}], "audio": {"voice": "x"}})", "audio"},
       {R"({"messages": [{"role": "user", "content": "a"}], "reasoning_effort": "huge"})",
        "reasoning_effort"},
       {R"({"messages": [{"role": "user", "content": "a"}], "thinking": {"type": "disabled"}, "reasoning_effort": "high"})",
        "reasoning_effort"},
       {R"({"messages": [{"role": "user", "content": "a"}], "thinking": {"type": "perhaps"}})",
        "thinking.type"},
-      {R"({"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": {"x": 1}})",
-       "chat_template_kwargs.x"},
       {R"({"messages": [{"role": "user", "content": "a"}], "tools": 1})", "tools"},
       {R"({"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "function", "function": {}}]})",
-       "tools"},
+       "tools[0].function.name"},
       {R"({"messages": [{"role": "user", "content": "a"}], "tool_choice": "required"})",
        "tool_choice"},
       {R"({"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "xml"}})",
        "response_format.type"},
-      {R"({"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "thing"}}}})",
-       "response_format"},
-      {R"({"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_object"}, "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]})",
+      {R"({"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_schema", "json_schema": {"strict": true, "schema": {"type": "thing"}}}})",
        "response_format"},
   };
   for (const auto& [body, param, status] : kCases) {
@@ -202,7 +216,7 @@ TEST_CASE("Numbers in schemas reach the model as the published code writes them"
   CHECK(status(R"("seed": 1e3)") == 400);
 }
 
-TEST_CASE("Bodies that are no requests are refused, and the connection stays open") {
+TEST_CASE("Bodies that are no requests are refused") {
   const ServerProgram& server = SharedServer();
   httplib::Client client = server.Client();
   client.set_keep_alive(true);
@@ -271,8 +285,8 @@ TEST_CASE("A client that vanishes has its session cancelled") {
 }
 
 TEST_CASE("A slow reader delays no other; one that closes its side is left; all blocks come back") {
-  const ServerProgram& server = SharedServer();
-  server.AwaitMetric(kRunning, 0);
+  // Of its own: sessions that answers have left open use the cache, too.
+  const ServerProgram server({"--max-sessions", "8"});
   const double aborted = server.Metric(kAborted);
   Json body = Endless();
   body["max_tokens"] = 200;
@@ -305,6 +319,7 @@ TEST_CASE("A slow reader delays no other; one that closes its side is left; all 
   for (size_t i = 0; i < chunks.size(); ++i)
     CHECK(chunks[i]["choices"][0]["delta"] == expected[i]["choices"][0]["delta"]);
 
+  server.AwaitMetric(kRunning, 0);  // the last answer's session may end behind the answer
   const std::string endless = Endless().dump();
   const int connection = Connect(server.port());
   REQUIRE(

@@ -124,7 +124,7 @@ TEST_CASE("Log-probabilities of the text are those of a chat, also of tokens wit
     return server.Post(kResponses, request, 400)["error"]["param"];
   };
   CHECK(param({{"top_logprobs", 2}}) == "top_logprobs");
-  CHECK(param({{"include", Json::array({"file_search_call.results"})}}) == "include");
+  CHECK(param({{"include", Json::array({1})}}) == "include");
   CHECK(param({{"include", "message.output_text.logprobs"}}) == "include");
 }
 
@@ -216,14 +216,9 @@ TEST_CASE("Errors of responses name the field") {
       {R"({"input": "a", "previous_response_id": "resp_1"})", "previous_response_id"},
       {R"({"input": "a", "conversation": "c"})", "conversation"},
       {R"({"input": "a", "background": true})", "background"},
-      {R"({"input": "a", "store": true})", "store"},
-      {R"({"input": "a", "truncation": "auto"})", "truncation"},
-      {R"({"input": "a", "tools": [{"type": "web_search"}]})", "tools[0].type"},
+      {R"({"input": "a", "truncation": "half"})", "truncation"},
       {R"({"input": "a", "tool_choice": "required"})", "tool_choice"},
-      {R"({"input": "a", "mood": 1})", "mood"},
       {R"({"input": [{"type": "item_reference", "id": "x"}]})", "input[0].type"},
-      {R"({"input": [{"role": "user", "content": [{"type": "input_image"}]}]})",
-       "input[0].content[0].type"},
       {R"({"input": [{"role": "wizard", "content": "a"}]})", "input[0].role"},
       {R"({"input": [{"type": "function_call", "call_id": "c", "name": "f"}]})",
        "input[0].arguments"},

@@ -21,8 +21,9 @@ constexpr char kModel[] = DSV4_SOURCE_DIR "/models/dsv4-tiny";
 
 }  // namespace
 
-ServerProgram::ServerProgram(const std::vector<std::string>& options) {
-  std::vector<std::string> command = {DSV4_SERVER, "--model", kModel, "--port", "0"};
+ServerProgram::ServerProgram(const std::vector<std::string>& options, const std::string& model) {
+  std::vector<std::string> command = {DSV4_SERVER, "--model", model.empty() ? kModel : model,
+                                      "--port", "0"};
   command.insert(command.end(), options.begin(), options.end());
   std::vector<char*> arguments;
   for (std::string& text : command) arguments.push_back(text.data());

@@ -15,8 +15,9 @@ using Json = nlohmann::ordered_json;
 
 class ServerProgram {
  public:
-  // On the bundled model and a free port. Fails the test when it does not come up.
-  explicit ServerProgram(const std::vector<std::string>& options);
+  // On the bundled model, or the one in `model`, and a free port. Fails the test when it does not
+  // come up.
+  explicit ServerProgram(const std::vector<std::string>& options, const std::string& model = {});
   ~ServerProgram();
   ServerProgram(const ServerProgram&) = delete;
   ServerProgram& operator=(const ServerProgram&) = delete;

@@ -35,6 +35,15 @@ TEST_CASE("messages up to the level reach the callback, as one line") {
   REQUIRE(lines[1].text == "two lines ");
 }
 
+TEST_CASE("control characters never reach the callback") {
+  std::vector<Line> lines;
+  SetLogCallback(&Collect, &lines, LogLevel::kWarning);
+  Log(LogLevel::kWarning, "a\x1b[2Jb\x7f", "c\xc2\x9b", "31m\xc2\xa0\xe2\x80\x94\t.");
+  SetLogCallback(nullptr, nullptr, LogLevel::kInfo);
+  REQUIRE(lines.size() == 1);
+  REQUIRE(lines[0].text == "a [2Jb c 31m\xc2\xa0\xe2\x80\x94 .");
+}
+
 TEST_CASE("a replaced callback does not run once the replacement returned") {
   struct Listener {
     std::atomic<bool> alive{true};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers to and from a GPU, on a fake CUDA runtime that does nothing before it is waited for
 // (tests/support/fake_cuda_runtime.h).
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -10,6 +12,7 @@
 
 #include "lib/base/error.h"
 #include "lib/device/device.h"
+#include "lib/device/driver_version.h"
 #include "tests/support/catch.h"
 #include "tests/support/fake_cuda_runtime.h"
 #include "tests/support/status_test_macros.h"
@@ -55,6 +58,24 @@ class Memory {
 
 int64_t Sum(const std::vector<int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+}
+
+TEST_CASE("a driver that is too old is named with the least one") {
+  SetFakeCuda({.driver_cuda = 12080});
+  REQUIRE_FAILS(
+      Device::Open({.kind = DeviceKind::kCuda}), Unsupported().code(),
+      "found, " + std::to_string(LeastDriver(CUDART_VERSION)) + " or newer needed (CUDA ");
+  SetFakeCuda({});
+  REQUIRE_OK(Device::Open({.kind = DeviceKind::kCuda}));
+}
+
+TEST_CASE("a GPU that drives a display says that its kernels have a limit") {
+  for (const bool display : {false, true}) {
+    SetFakeCuda({.display = display});
+    const auto device = Device::Open({.kind = DeviceKind::kCuda});
+    REQUIRE_OK(device);
+    CHECK((*device)->limits_kernels() == display);
+  }
 }
 
 TEST_CASE("what is sent to a GPU may be overwritten at once") {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "lib/base/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
@@ -161,7 +162,8 @@ TEST_CASE("calls of tools are held to names, schemas and the string attribute") 
       "text\n<" + d + "tool>\n<" + d + "invoke name=\"get\">\n" + city + "\n</" + d + "invoke>\n";
   CHECK_FALSE(ends(none, bare));
   CHECK_FALSE(ends(automatic, bare));
-  CHECK(ends(lax, Call(Parameter("other", "false", "[1]"))));
+  CHECK(ends(lax, Call(city)));
+  CHECK_FALSE(ends(lax, Call(Parameter("other", "false", "[1]"))));
   CHECK(absl::IsInvalidArgument(Grammar::OfTools(kTools, {.name = "put"}, Tokens()).status()));
   REQUIRE_FAILS(Grammar::OfTools(R"([{"name":"a\u0000b"}])", automatic, Tokens()),
                 absl::StatusCode::kInvalidArgument, "tools#/0/name");
@@ -173,8 +175,129 @@ TEST_CASE("calls of tools are held to names, schemas and the string attribute") 
       "tools#/0/function/parameters/properties/a/minLength: expected");
 }
 
+// The places that a grammar does not enforce.
+std::string Places(const Grammar& grammar) {
+  std::string places;
+  for (const NotEnforced& one : grammar.not_enforced()) absl::StrAppend(&places, one.place, " ");
+  return places;
+}
+
+bool Ends(const Grammar& grammar, const std::string& text) {
+  const auto again = Grammar::Restore(grammar.source(), Tokens());
+  REQUIRE_OK(again);
+  Matcher matcher;
+  matcher.Reset(*again, Matcher::Start::kContent);
+  matcher.Push(text);
+  return *matcher.MayEnd();
+}
+
+TEST_CASE("what cannot be enforced of tools is left out where they are not strict") {
+  constexpr absl::string_view kTools =
+      R"([{"name":"get","parameters":{"type":"object","properties":{"city":{"type":"string",
+      "pattern":"(a)\\1"},"days":{"type":"integer"}},"required":["city"]}STRICT}])";
+  const auto with = [&](const char* strict) {
+    return absl::StrReplaceAll(kTools, {{"STRICT", strict}});
+  };
+  const std::string city = Parameter("city", "true", "bc");
+  constexpr char kPattern[] = "tools#/0/parameters/properties/city/pattern ";
+  const ToolOptions strict, lenient{.strict = false};
+  for (const auto& [options, own] :
+       {std::pair(strict, ",\"strict\":false"), {lenient, ",\"strict\":false"}, {lenient, ""}}) {
+    const auto grammar = Grammar::OfTools(with(own), options, Tokens());
+    REQUIRE_OK(grammar);
+    CHECK(Places(**grammar) == kPattern);
+    CHECK(Ends(**grammar, Call(city)));
+    CHECK_FALSE(Ends(**grammar, Call(Parameter("city", "false", "1"))));
+    CHECK_FALSE(Ends(**grammar, Call(city + "\n" + Parameter("days", "true", "3"))));
+  }
+  for (const auto& [options, own] :
+       {std::pair(strict, ""), {strict, ",\"strict\":true"}, {lenient, ",\"strict\":true"}}) {
+    REQUIRE_FAILS(Grammar::OfTools(with(own), options, Tokens()), absl::StatusCode::kUnimplemented,
+                  "tools#/0/parameters/properties/city/pattern");
+  }
+}
+
+TEST_CASE("parameters may be described by a reference, or only required") {
+  const auto by_reference = Grammar::OfTools(
+      R"([{"name":"get","parameters":{"$ref":"#/definitions/p","definitions":{"p":{"type":"object",
+      "properties":{"city":{"type":"string"}},"required":["city","key"]}}}}])",
+      {}, Tokens());
+  REQUIRE_OK(by_reference);
+  CHECK(Places(**by_reference).empty());
+  const std::string city = Parameter("city", "true", "x"), key = Parameter("key", "false", "[1]");
+  CHECK(Ends(**by_reference, Call(city + "\n" + key)));
+  CHECK_FALSE(Ends(**by_reference, Call(city)));
+  // Alternatives at the root are not enforced, so other parameters are free.
+  const auto alternatives = Grammar::OfTools(
+      R"([{"name":"get","parameters":{"type":"object","properties":{"city":{"type":"string"}},
+      "anyOf":[{"required":["city"]},{"properties":{"key":{"type":"array"}},"required":["key"]}]}}])",
+      {.strict = false}, Tokens());
+  REQUIRE_OK(alternatives);
+  CHECK(Places(**alternatives) == "tools#/0/parameters/anyOf ");
+  CHECK(Ends(**alternatives, Call(key)));
+  CHECK_FALSE(Ends(**alternatives, Call(Parameter("city", "false", "1"))));
+}
+
+TEST_CASE("a turn is JSON of a schema or calls tools, and never text") {
+  constexpr absl::string_view kTools =
+      R"([{"name":"get","parameters":{"properties":{"city":{"type":"string"}}}}])";
+  constexpr absl::string_view kSchema =
+      R"({"type":"object","properties":{"a":{"type":"string","format":"mine"}},"required":["a"],
+      "additionalProperties":false})";
+  const std::string call = Call(Parameter("city", "true", "x"));
+  const auto open = [&](ToolChoice choice) {
+    const auto grammar = Grammar::OfToolsOrSchema(kTools, kSchema, {.choice = choice}, Tokens());
+    REQUIRE_OK(grammar);
+    CHECK(Places(**grammar) == "schema#/properties/a/format ");
+    return *grammar;
+  };
+  const auto automatic = open(ToolChoice::kAuto), none = open(ToolChoice::kNone),
+             required = open(ToolChoice::kRequired);
+  CHECK(Ends(*automatic, R"({"a": "b"})"));
+  CHECK(Ends(*automatic, call));
+  CHECK_FALSE(Ends(*automatic, "text"));
+  CHECK_FALSE(Ends(*automatic, "text" + call));
+  CHECK_FALSE(Ends(*automatic, R"({"a": 1})"));
+  CHECK_FALSE(Ends(*automatic, R"({"a": "b"})" + call));
+  // A value cannot spell what a parser takes for a call.
+  CHECK_FALSE(Ends(*automatic, "{\"a\":\"<" + std::string(kDsml) + "invoke\"}"));
+  CHECK(Ends(*none, R"({"a": "b"})"));
+  CHECK_FALSE(Ends(*none, call));
+  CHECK_FALSE(Ends(*required, R"({"a": "b"})"));
+  CHECK(Ends(*required, call));
+}
+
+TEST_CASE("a lenient schema is enforced as far as it can be") {
+  const auto schema = Grammar::OfLenientSchema(
+      R"({"type":"object","properties":{"a":{"type":"array","items":{"type":"integer"},
+      "uniqueItems":true}},"required":["a"],"additionalProperties":false})",
+      Tokens());
+  REQUIRE_OK(schema);
+  CHECK(Places(**schema) == "schema#/properties/a/uniqueItems ");
+  CHECK(Ends(**schema, R"({"a":[1,1]})"));
+  CHECK_FALSE(Ends(**schema, R"({"a":["x"]})"));
+  // What takes too long is left out: first complements, then everything but the type.
+  const auto recursive = Grammar::OfLenientSchema(R"({"$ref":"#"})", Tokens());
+  CHECK(absl::IsInvalidArgument(recursive.status()));
+  std::string chain;
+  for (int i = 0; i < 20000; ++i) {
+    absl::StrAppend(&chain, "\"", i, "\":{\"$ref\":\"#/$defs/", i + 1, "\"},");
+  }
+  const auto deep = Grammar::OfLenientSchema(
+      absl::StrCat("{\"type\":\"object\",\"$ref\":\"#/$defs/0\",\"$defs\":{", chain,
+                   "\"20000\":true}}"),
+      Tokens());
+  REQUIRE_OK(deep);
+  CHECK(Places(**deep) == "schema# ");
+  CHECK(Ends(**deep, "{\"x\":1}"));
+  CHECK_FALSE(Ends(**deep, "[]"));
+  // A contradiction is still one.
+  CHECK(absl::IsInvalidArgument(Grammar::OfLenientSchema("false", Tokens()).status()));
+}
+
 TEST_CASE("a text that is no source is refused") {
-  for (const absl::string_view source : {"", "X", "T", "T0", "T30name", "T01name", "S", "R("}) {
+  for (const absl::string_view source :
+       {"", "X", "T", "T0", "T30name", "T01name", "S", "R(", "B01", "B01x"}) {
     INFO(source);
     CHECK_FALSE(Grammar::Restore(source, Tokens()).ok());
   }
@@ -206,8 +329,8 @@ TEST_CASE("refusals name the keyword by its place") {
   REQUIRE_FAILS(
       Grammar::OfSchema(R"({"properties":{"a":{"items":{"uniqueItems":true}}}})", Tokens()),
       absl::StatusCode::kUnimplemented, "schema#/properties/a/items/uniqueItems");
-  REQUIRE_FAILS(Grammar::OfSchema(R"({"x-mine":1})", Tokens()), absl::StatusCode::kUnimplemented,
-                "schema#/x-mine");
+  REQUIRE_FAILS(Grammar::OfSchema(R"({"unevaluatedProperties":false})", Tokens()),
+                absl::StatusCode::kUnimplemented, "schema#/unevaluatedProperties");
   REQUIRE_FAILS(Grammar::OfSchema(R"({"minLength":"3"})", Tokens()),
                 absl::StatusCode::kInvalidArgument, "schema#/minLength");
   REQUIRE_FAILS(Grammar::OfSchema(R"({"$ref":"#"})", Tokens()), absl::StatusCode::kInvalidArgument,

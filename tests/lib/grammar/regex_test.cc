@@ -4,6 +4,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "lib/base/error.h"
 #include "tests/lib/grammar/language.h"
@@ -65,8 +66,126 @@ TEST_CASE("within JSON every escape of a character is the character") {
   CHECK_FALSE(face->Begins("\\ud83e"));
 }
 
+struct Verdicts {
+  const char* pattern;
+  std::vector<const char*> matching, others;
+};
+
+// Of Python 3.11: re.search on all texts of up to three characters of a few, some of them here.
+TEST_CASE("assertions, flags and named groups match what Python's re does") {
+  const Verdicts cases[] = {
+      {"^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$",
+       {"1.1", "-.1", ".1", "-1.", ".11", "-1"},
+       {"aA ", "A-.", "b.1", " \n-", "\nb-", " .a"}},
+      {"^(?=.*[A-Z])(?=.*\\d).{3,}$",
+       {"A1A", ".1A", "A-1", "bA1", "-A1", "1A."},
+       {" 1a", "-. ", " A-", ".1a", "\n\n-", " a."}},
+      {"^(?!.*\\.\\.)[a-z.]+$",
+       {"b.", "a.b", ".ab", "aa", "bab", ".b."},
+       {" .1", "\nba", "A-1", "-.-", "-A1", "\nAa"}},
+      {"(?=ab)a",
+       {"ab-", "-ab", "ab.", "aba", "abb", ".ab"},
+       {"b.", "\nAA", "a\nA", ".a-", "-\nb", "A\na"}},
+      {"(?!a)[ab]c", {}, {"b  ", "1\na", "ba-", " \nb", " \nA", " .."}},
+      {"(?<!a)b",
+       {"b-", ".b1", "\n-b", " 1b", "-1b", "1b "},
+       {".--", "-1A", ".-a", "\n. ", "1-.", "1a."}},
+      {"(?<=a)b$",
+       {"\nab", "ab", "Aab", ".ab", "aab", " ab"},
+       {" A.", ".a ", "-a1", " b-", "-\n.", "A.b"}},
+      {"^[a-z-]+(?<!-)$",
+       {"bb", "-b", "--a", "-ba", "-aa", "aaa"},
+       {"b\n-", "b\n ", "- .", "\nb1", ".b", " 11"}},
+      {"\\bab\\b",
+       {"ab-", "\nab", ".ab", "ab", "ab.", "-ab"},
+       {"-a-", "\n1a", "\n-a", "\nA1", "\n1 ", "b--"}},
+      {"^\\w+\\b.$",
+       {"1a-", "Aa ", "ba.", "1 ", "11-", "1a."},
+       {"1 -", "b .", "1Ab", ". A", ".bA", "A\n-"}},
+      {"\\Bb",
+       {"bab", "-ab", ".1b", "Ab ", "ab1", "-Ab"},
+       {"\n a", "11-", "ba1", "1a1", "b1 ", "\n-A"}},
+      {"(?i)ab",
+       {".Ab", "ab1", "1Ab", "Ab1", "Ab ", "AbA"},
+       {"A 1", "-bA", " .b", "bA-", "1.a", " AA"}},
+      {"^(?i:a)b$", {"Ab", "ab"}, {"a.-", "\n  ", "b -", " A1", "Aa.", "b1-"}},
+      {"(?s)a.b",
+       {"aab", "aAb", "abb", "a-b", "a.b", "a1b"},
+       {"..b", "aa.", "a\n-", ".1 ", "b-A", "-bb"}},
+      {"^(?P<x>a)b",
+       {"abA", "abb", "ab", "ab-", "ab.", "aba"},
+       {". ", "1. ", "bAA", "b1A", "a.-", "-.b"}},
+      {"\\Aab\\Z", {"ab"}, {".1b", "A11", "-b", "-a1", " .1", "aAa"}},
+      {"^(?:(?!ab)[a-c]+)$",
+       {"bab", "b", "ba", "bbb", "aab", "bba"},
+       {"a. ", "  a", "ab.", " b-", "-11", "Abb"}},
+      {"^(?:x|(?=a)a+)$", {"a", "aaa", "aa"}, {"A--", "\nA", "b1 ", ".1.", ".ab", "b11"}},
+      {"(?#c)^a$", {"a"}, {"  ", "...", "a\nb", " A-", "1.a", ".1."}},
+      {"^(?!-)[ab-]{1,3}$",
+       {"bba", "ba-", "bb", "bab", "ab", "b--"},
+       {"a.b", "\naa", "AbA", "\n-A", "-.A", "A.."}},
+      {"^(?=a)\\ba",
+       {"ab", "a1a", "aa.", "a.A", "a.", "a1."},
+       {"-aA", " b-", "A.1", "-b1", ".\n-", "A1b"}},
+      {"^a(?=b)bc?$", {"ab"}, {".\n.", "--1", "Aa1", "1.1", "a11", "\n. "}},
+      {"^a\\b(?= )",
+       {"a .", "a A", "a b", "a 1", "a a", "a  "},
+       {"a.", " a.", ".bb", "a1A", "--A", "Aa "}},
+      {"^(?!a|b)",
+       {"\n.b", "A.A", " \nA", "1A.", ".A ", " \n "},
+       {"a--", "a ", "a\n1", "b11", "ab.", "a1-"}},
+      {"a(?!b)",
+       {"bAa", "\n\na", "baa", "AAa", "\na ", "ba-"},
+       {"\n1-", "1b", "1 -", ".b", "-A-", "1A1"}},
+  };
+  for (const Verdicts& one : cases) {
+    INFO(one.pattern);
+    for (const Encoding encoding : {Encoding::kUtf8, Encoding::kJson}) {
+      auto language = Regex(one.pattern, Anchoring::kSearch, encoding);
+      REQUIRE_OK(language);
+      const auto encoded = [&](std::string text) {
+        if (encoding != Encoding::kJson) return text;
+        for (size_t end; (end = text.find('\n')) != std::string::npos;) text.replace(end, 1, "\\n");
+        return text;
+      };
+      for (const char* text : one.matching) {
+        INFO("matching: " << text);
+        CHECK(language->Matches(encoded(text)));
+      }
+      for (const char* text : one.others) {
+        INFO("not matching: " << text);
+        CHECK_FALSE(language->Matches(encoded(text)));
+      }
+    }
+  }
+}
+
+TEST_CASE("Unicode properties are those of the standard") {
+  // UnicodeData.txt: U+00E9 is Ll, U+0416 Lu and Cyrillic, U+0663 Nd, U+3007 Nl and Han.
+  const std::string e_acute = "\xC3\xA9", zhe = "\xD0\x96", three = "\xD9\xA3",
+                    zero = "\xE3\x80\x87";
+  const Verdicts cases[] = {
+      {"\\p{L}", {e_acute.c_str(), zhe.c_str(), "a"}, {three.c_str(), zero.c_str(), "1", ""}},
+      {"[\\p{Lu}_]", {zhe.c_str(), "A", "_"}, {e_acute.c_str(), "a"}},
+      {"\\p{Uppercase_Letter}", {zhe.c_str()}, {e_acute.c_str()}},
+      {"\\P{L}", {three.c_str(), "1"}, {e_acute.c_str(), "a"}},
+      {"\\p{gc=Nd}", {three.c_str(), "7"}, {zero.c_str(), "a"}},
+      {"\\p{Script=Cyrillic}", {zhe.c_str()}, {e_acute.c_str(), "B"}},
+      {"\\p{sc=Han}", {zero.c_str()}, {three.c_str()}},
+  };
+  for (const Verdicts& one : cases) {
+    INFO(one.pattern);
+    auto language = Regex(one.pattern);
+    REQUIRE_OK(language);
+    for (const char* text : one.matching) CHECK(language->Matches(text));
+    for (const char* text : one.others) CHECK_FALSE(language->Matches(text));
+  }
+}
+
 TEST_CASE("what is not regular or not a pattern is refused") {
-  for (const char* pattern : {"(?=a)", "(?<!a)b", "(a)\\1", "a\\b", "\\p{L}", "a^b", "(a$)*"}) {
+  for (const char* pattern :
+       {"(a)\\1", "a^b", "(a$)*", "((?=a).)*", "a(?:b(?<=ab))c", "^(?:a\\b|b) ?$", "(\\bx)*",
+        "(a(?!b))c", "\\p{Nothing}", "(?x)a", "(?m)^a", "(?>a)", "(?P=x)", "(?i)\xC3\xA9"}) {
     INFO(pattern);
     CHECK(IsUnsupported(Regex(pattern).status()));
   }
@@ -107,7 +226,8 @@ TEST_CASE("a syntax error names its byte and what is expected") {
       {"ab**", "byte 4 of the pattern: \"*\" has nothing to repeat"},
       {"a]", "byte 2 of the pattern: unmatched \"]\""},
       {"(?<a b>c)", "byte 4 of the pattern: expected a group name"},
-      {"(?x)", "expected \"(\", \"(?:\" or \"(?<name>\""},
+      {"(?y)", "byte 3 of the pattern: expected one of the flags i, m, s and u"},
+      {"(?'x')", "expected \"(\", \"(?:\" or \"(?<name>\""},
       {"[\\d-z]", "byte 6 of the pattern: both ends of a range must be characters"},
       {"[z-a]", "the first character of a range is above its last"},
       {"\\y", "unknown escape \\y"},

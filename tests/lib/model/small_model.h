@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "lib/model/weights.h"
+#include "lib/weights/weights.h"
 #include "tests/support/catch.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/status_test_macros.h"

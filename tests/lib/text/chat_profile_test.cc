@@ -16,10 +16,12 @@ class Folder {
  public:
   Folder() { std::filesystem::create_directory(folder_.File("encoding")); }
   void Write(const char* file, const std::string& content) { folder_.Write(file, content); }
-  // The encoder and the file that shows it; "none" when none does.
+  // The encoder and the file that shows it, or why it is guessed.
   std::string Found() const {
-    const auto found = FindChatEncoder(folder_.path());
-    return found ? std::string(ChatEncoderName(found->encoder)) + " " + found->file : "none";
+    const FoundChatEncoder found = FindChatEncoder(folder_.path());
+    CHECK(found.file.empty() != found.guess.empty());
+    return std::string(ChatEncoderName(found.encoder)) + " " + found.file +
+           (found.guess.empty() ? "" : "? " + found.guess);
   }
 
  private:
@@ -28,10 +30,11 @@ class Folder {
 
 TEST_CASE("the files of a folder show its encoder") {
   Folder folder;
-  CHECK(folder.Found() == "none");
-  CHECK_FALSE(FindChatEncoder("/nonexistent").has_value());
+  const std::string none = "preview ? config.json has no keys of a DSpark drafter";
+  CHECK(folder.Found() == none);
+  CHECK(FindChatEncoder("/nonexistent").encoder == ChatEncoder::kPreview);
   folder.Write("tokenizer_config.json", R"({"chat_template": null})");
-  CHECK(folder.Found() == "none");
+  CHECK(folder.Found() == none);
   folder.Write("tokenizer_config.json", R"({"chat_template": "Effort: Beyond maximum \u2014"})");
   CHECK(folder.Found() == "0731 tokenizer_config.json");
   folder.Write("chat_template.jinja", "{{ 'Reasoning Effort: Absolute maximum with' }}");
@@ -46,6 +49,29 @@ TEST_CASE("the files of a folder show its encoder") {
   CHECK(folder.Found() == "preview chat_template.jinja");
   folder.Write("chat_template.jinja", std::string((1 << 20) + 1, 'x') + "Beyond maximum");
   CHECK(folder.Found() == "0731 tokenizer_config.json");
+}
+
+// Only *.safetensors and *.json were downloaded.
+TEST_CASE("without files that show it, the encoder is guessed by name and drafter") {
+  const test::TempFolder top;
+  const auto found = [&](const std::string& name, const char* config) {
+    const std::filesystem::path folder = top.File(name);
+    std::filesystem::create_directories(folder);
+    top.Write(name + "/config.json", config);
+    const FoundChatEncoder made = FindChatEncoder(folder.string());
+    CHECK(made.file.empty());
+    return std::string(ChatEncoderName(made.encoder)) + ": " + made.guess;
+  };
+  constexpr char kPlain[] = "{}", kDspark[] = R"({"dspark_block_size": 5})";
+  CHECK(found("DeepSeek-V4-Flash-0731", kDspark) == "0731: the folder's name has 0731");
+  CHECK(found("DeepSeek-V4-Pro-0813-NVFP4", kDspark) == "0731: the folder's name has 0813");
+  CHECK(found("DeepSeek-V4-Flash-DSpark", kDspark) ==
+        "preview: the folder's name has DSpark and no date");
+  CHECK(found("flash", kDspark) == "0731: config.json has the keys of a DSpark drafter");
+  CHECK(found("flash", kPlain) == "preview: config.json has no keys of a DSpark drafter");
+  CHECK(found("flash", "not JSON") == "preview: config.json has no keys of a DSpark drafter");
+  CHECK(found("models--deepseek-ai--DeepSeek-V4-Flash-0731/snapshots/9e165c30", kPlain) ==
+        "0731: the folder's name has 0731");
 }
 
 }  // namespace

@@ -65,7 +65,11 @@ TEST_CASE("streamed completions give the published messages") {
       // Nothing that the published parser refuses passes without a word.
       const LoggedEvent& end = log.events().back();
       const bool reasoning_open = one.mode == kThinking && log.Count(Kind::kText) == 0;
-      CHECK((log.Count(Kind::kMalformed) > 0 || end.incomplete || !end.stopped || reasoning_open));
+      // Line breaks that are left out between calls are no fault here.
+      const bool same_line =
+          absl::StrContains(one.text, "><｜DSML｜") || absl::StrContains(one.text, "></｜DSML｜");
+      CHECK((log.Count(Kind::kMalformed) > 0 || end.incomplete || !end.stopped || reasoning_open ||
+             same_line));
       continue;
     }
     CHECK(log.Joined(Kind::kReasoning) == one.message.reasoning_content);
@@ -120,6 +124,29 @@ TEST_CASE("reasoning ends at its marker, or at tool calls that no marker follows
   log = Streamed("plan", kThinking);
   CHECK(log.Joined(Kind::kReasoning) == "plan");
   CHECK_FALSE(log.events().back().stopped);
+}
+
+TEST_CASE("calls may stand on one line") {
+  const std::string call =
+      "<" DSML "invoke name=\"f\"><" DSML "parameter name=\"a\" string=\"true\">x\ny</" DSML
+      "parameter><" DSML "parameter name=\"b\" string=\"false\">[1]</" DSML "parameter></" DSML
+      "invoke>";
+  const std::string empty = "<" DSML "invoke name=\"g\"></" DSML "invoke>";
+  const std::string wrapped = "<" DSML "tool_calls>" + call + empty + "</" DSML "tool_calls>";
+  // Some line breaks may be there.
+  const std::string mixed = CALLS + call + "\n" + empty + CALLS_END;
+  std::mt19937 random(20261128);
+  for (const std::string& text : {"\n\n" + wrapped + EOS, "text" + wrapped + EOS,
+                                  "\n\n" + mixed + EOS, "text\n" + call + empty + EOS}) {
+    INFO(text);
+    const EventLog log = Streamed(text, kChat);
+    CHECK(log.Count(Kind::kMalformed) == 0);
+    REQUIRE(log.Count(Kind::kToolCallEnd) == 2);
+    CHECK(log.Joined(Kind::kToolCallArguments, 0) == R"({"a": "x\ny", "b": [1]})");
+    CHECK(log.Joined(Kind::kToolCallArguments, 1) == "{}");
+    CHECK(log.events().back().stopped);
+    CheckSplits(text, kChat, random);
+  }
 }
 
 TEST_CASE("what only looks like a marker is delivered") {
@@ -229,8 +256,8 @@ TEST_CASE("malformed tool markup ends as content, with an event") {
   const Case cases[] = {
       {"\n\n" CALLS "call f!", "\n\n" CALLS "call f!", nullptr, false},
       {"\n\n" CALLS "<" DSML "invoke f>", "\n\n" CALLS "<" DSML "invoke f>", nullptr, false},
-      {"\n\n" CALLS "<" DSML "invoke name=\"f\">" PARAMETER("a", "true") "b",
-       "\n\n" CALLS "<" DSML "invoke name=\"f\">" PARAMETER("a", "true") "b", nullptr, false},
+      {"\n\n" CALLS "<" DSML "invoke name=\"f\"" PARAMETER("a", "true") "b",
+       "\n\n" CALLS "<" DSML "invoke name=\"f\"" PARAMETER("a", "true") "b", nullptr, false},
       {CALLS INVOKE("f") PARAMETER("a", "maybe") "b" PARAMETER_END,
        PARAMETER("a", "maybe") "b" PARAMETER_END, "{}", false},
       {CALLS INVOKE("f") PARAMETER("a", "true") "b" PARAMETER_END "!", "\n!", R"({"a": "b"})",

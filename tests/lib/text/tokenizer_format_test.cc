@@ -47,7 +47,7 @@ TEST_CASE("features that the family does not use are refused by name") {
        "add_prefix_space"},
       {"\"pre_tokenizer\"", "\"use_regex\": false", "\"use_regex\": true", "use_regex"},
       {"\"pre_tokenizer\"", "\"use_regex\": false", "\"regex\": false", "use_regex"},
-      {"\"post_processor\"", "\"ByteLevel\"", "\"TemplateProcessing\"", "\"TemplateProcessing\""},
+      {"\"post_processor\"", "\"ByteLevel\"", "\"BertProcessing\"", "\"BertProcessing\""},
       {"\"decoder\"", "\"ByteLevel\"", "\"Metaspace\"", "\"Metaspace\""},
       {"\"model\"", "\"BPE\"", "\"Unigram\"", "\"Unigram\""},
       {"\"model\"", "\"dropout\": null", "\"dropout\": 0.1", "\"dropout\" \"0.1\""},
@@ -124,6 +124,7 @@ TEST_CASE("contradictions in the file are Corrupt and named") {
 }
 
 TEST_CASE("files that are not there or no files") {
+  REQUIRE_FAILS(Tokenizer::Load(""), absl::StatusCode::kInvalidArgument, "path of a file is empty");
   REQUIRE_FAILS(Tokenizer::Load(DSV4_SOURCE_DIR "/models/nowhere/tokenizer.json"),
                 absl::StatusCode::kNotFound, "nowhere/tokenizer.json");
   REQUIRE_FAILS(Tokenizer::Load(DSV4_SOURCE_DIR "/models"), absl::StatusCode::kInvalidArgument,
@@ -141,6 +142,54 @@ TEST_CASE("a missing or null normalizer, post-processor and list of added tokens
     REQUIRE_OK(tokenizer);
     CHECK(*(*tokenizer)->Encode("the <b>") == *test::TinyTokenizer().Encode("the <b>"));
   }
+}
+
+// The bundled file with another post-processor.
+std::string WithPostProcessor(const std::string& processor) {
+  return Changed("\"post_processor\"", "\"post_processor\"",
+                 "\"post_processor\": " + processor + ", \"n\"");
+}
+
+constexpr char kBegin[] = R"({"SpecialToken": {"id": "<｜begin▁of▁sentence｜>", "type_id": 0}})";
+constexpr char kText[] = R"({"Sequence": {"id": "A", "type_id": 0}})";
+
+std::string Template(const std::string& single, const std::string& tokens = "{}") {
+  return R"({"type": "TemplateProcessing", "single": [)" + single + R"(], "pair": [],
+            "special_tokens": )" +
+         tokens + "}";
+}
+
+TEST_CASE("a template that adds the begin of the sentence changes no text's tokens") {
+  const std::string named = R"({"SpecialToken": {"id": "<s>", "type_id": 0}})";
+  const std::string both = Template(std::string(kBegin) + "," + kText);
+  for (const std::string& processor :
+       {both, Template(kText),
+        Template(named + "," + kText,
+                 R"({"<s>": {"id": "<s>", "ids": [0], "tokens": ["<｜begin▁of▁sentence｜>"]}})"),
+        R"({"type": "Sequence", "processors": [{"type": "ByteLevel"}, )" + both + "]}"}) {
+    auto tokenizer = Tokenizer::FromJson(WithPostProcessor(processor), "t.json");
+    REQUIRE_OK(tokenizer);
+    CHECK(*(*tokenizer)->Encode("the <b>") == *test::TinyTokenizer().Encode("the <b>"));
+  }
+  const std::string end = R"({"SpecialToken": {"id": "<｜end▁of▁sentence｜>", "type_id": 0}})";
+  REQUIRE_FAILS(Load(WithPostProcessor(Template(std::string(kBegin) + "," + kText + "," + end))),
+                absl::StatusCode::kUnimplemented,
+                "t.json: post_processor: single[2] adds the token \"<｜end▁of▁sentence｜>\"");
+  REQUIRE_FAILS(Load(WithPostProcessor(Template(std::string(kText) + "," + kBegin))),
+                absl::StatusCode::kUnimplemented, "single[1] adds the token");
+  REQUIRE_FAILS(Load(WithPostProcessor(Template(named + "," + kText))),
+                absl::StatusCode::kUnimplemented, "single[0] adds the token \"<s>\"");
+  REQUIRE_FAILS(Load(WithPostProcessor(Template(std::string(kText) + "," + kText))),
+                absl::StatusCode::kUnimplemented, "single[1] is neither the text nor a token");
+  REQUIRE_FAILS(Load(WithPostProcessor(Template(kBegin))), absl::StatusCode::kDataLoss,
+                "post_processor: single has no text");
+  REQUIRE_FAILS(
+      Load(WithPostProcessor(R"({"type": "Sequence", "processors": [{"type": "Roberta"}]})")),
+      absl::StatusCode::kUnimplemented, "post_processor: type \"Roberta\"");
+}
+
+TEST_CASE("a byte order mark in front of a tokenizer.json is passed over") {
+  REQUIRE_OK(Load("\xEF\xBB\xBF" + test::FileText(test::kTinyTokenizerPath)));
 }
 
 TEST_CASE("merges may be pairs") {

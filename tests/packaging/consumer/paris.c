@@ -18,8 +18,9 @@ int main(int argc, char** argv) {
   message.content = argc == 3 ? argv[2] : "";
   message.content_length = strlen(message.content);
   dsv4_status status = dsv4_engine_open(argc > 1 ? argv[1] : "", NULL, &engine, &error);
-  if (!status)
-    status = dsv4_session_open_messages(engine, NULL, messages, 1, NULL, &session, &error);
+  if (!status) status = dsv4_session_open(engine, NULL, &session, &error);
+  if (status == DSV4_OK)
+    status = dsv4_session_sync_messages(session, messages, 1, NULL, NULL, &error);
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   while (!status && !step.finish)
     status = dsv4_session_step_events(session, print_text, stdout, &step, &error);

@@ -2,7 +2,7 @@
 // The gates against servers that keep their promises, and against such that break one.
 #include "tools/gates/gates.h"
 
-#include "examples/dsv4-chat/failure.h"
+#include "examples/console/failure.h"
 #include "tests/support/catch.h"
 #include "tests/tools/gates/lying_server.h"
 #include "tools/gates/arguments.h"

@@ -3,12 +3,18 @@
 //! Answers the question, or each line of standard input as one conversation. The model's text alone
 //! goes to standard output.
 
-use dsv4::{Conversation, Engine, EngineOptions, Event, Message};
+use dsv4::{ChatOptions, Conversation, Engine, EngineOptions, Event, Message};
 use std::error::Error;
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
-fn answer(conversation: &mut Conversation) -> Result<(), Box<dyn Error>> {
+fn answer(
+    conversation: &mut Conversation,
+    messages: &mut Vec<Message>,
+    question: &str,
+) -> Result<(), Box<dyn Error>> {
+    messages.push(Message::user(question));
+    conversation.sync(messages, &ChatOptions::default())?;
     let mut out = io::stdout().lock();
     for event in conversation.events() {
         if let Event::Text(text) = event? {
@@ -17,15 +23,16 @@ fn answer(conversation: &mut Conversation) -> Result<(), Box<dyn Error>> {
         }
     }
     writeln!(out)?;
+    messages.push(conversation.reply().clone());
     Ok(())
 }
 
 fn chat(model: &str, question: Option<&str>) -> Result<(), Box<dyn Error>> {
     let engine = Engine::open(model, &EngineOptions::default())?;
+    let (mut conversation, mut messages) = (engine.conversation()?, Vec::new());
     if let Some(question) = question {
-        return answer(&mut engine.conversation(&[Message::user(question)])?);
+        return answer(&mut conversation, &mut messages, question);
     }
-    let mut conversation = engine.conversation(&[])?;
     let mut lines = io::stdin().lock().lines();
     loop {
         eprint!("> ");
@@ -34,8 +41,7 @@ fn chat(model: &str, question: Option<&str>) -> Result<(), Box<dyn Error>> {
             Some(line) => line?,
         };
         if !line.trim().is_empty() {
-            conversation.append(&[Message::user(line)])?;
-            answer(&mut conversation)?;
+            answer(&mut conversation, &mut messages, &line)?;
         }
     }
     eprintln!();

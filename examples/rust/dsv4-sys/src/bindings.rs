@@ -7,19 +7,17 @@ pub type dsv4_role = i32;
 pub type dsv4_thinking_mode = i32;
 pub type dsv4_chat_encoder = i32;
 pub type dsv4_backend = i32;
-pub type dsv4_numerics = i32;
-pub type dsv4_cache_format = i32;
 pub type dsv4_drafter = i32;
 pub type dsv4_progress_phase = i32;
 pub type dsv4_progress_unit = i32;
 pub type dsv4_canary = i32;
 pub type dsv4_status = i32;
+pub type dsv4_grammar_kind = i32;
 pub type dsv4_tool_choice = i32;
 pub type dsv4_log_level = i32;
 pub type dsv4_parser_event_type = i32;
 pub type dsv4_reuse_limit = i32;
 pub type dsv4_finish = i32;
-pub type dsv4_draft_stop = i32;
 pub type dsv4_alarms = i32;
 
 pub const DSV4_ABI_VERSION: u32 = 1;
@@ -40,14 +38,6 @@ pub const DSV4_BACKEND_AUTO: dsv4_backend = 0;
 pub const DSV4_BACKEND_CPU: dsv4_backend = 1;
 pub const DSV4_BACKEND_REFERENCE: dsv4_backend = 2;
 pub const DSV4_BACKEND_CUDA: dsv4_backend = 3;
-pub const DSV4_NUMERICS_PUBLISHED: dsv4_numerics = 0;
-pub const DSV4_NUMERICS_FP32: dsv4_numerics = 1;
-pub const DSV4_NUMERICS_EXACT: dsv4_numerics = 2;
-pub const DSV4_CACHE_AUTO: dsv4_cache_format = 0;
-pub const DSV4_CACHE_PACKED: dsv4_cache_format = 1;
-pub const DSV4_CACHE_BF16: dsv4_cache_format = 2;
-pub const DSV4_CACHE_FP8_PER_TENSOR: dsv4_cache_format = 3;
-pub const DSV4_CACHE_F32: dsv4_cache_format = 4;
 pub const DSV4_DRAFTER_AUTO: dsv4_drafter = 0;
 pub const DSV4_DRAFTER_NONE: dsv4_drafter = 1;
 pub const DSV4_DRAFTER_MTP: dsv4_drafter = 2;
@@ -80,6 +70,9 @@ pub const DSV4_ERR_DEVICE_LOST: dsv4_status = -12;
 pub const DSV4_ERR_VERSION_MISMATCH: dsv4_status = -13;
 pub const DSV4_ERR_INTERNAL: dsv4_status = -14;
 pub const DSV4_ERR_SUSPENDED: dsv4_status = -15;
+pub const DSV4_GRAMMAR_SCHEMA: dsv4_grammar_kind = 1;
+pub const DSV4_GRAMMAR_REGEX: dsv4_grammar_kind = 2;
+pub const DSV4_GRAMMAR_EBNF: dsv4_grammar_kind = 3;
 pub const DSV4_TOOL_CHOICE_AUTO: dsv4_tool_choice = 0;
 pub const DSV4_TOOL_CHOICE_NONE: dsv4_tool_choice = 1;
 pub const DSV4_TOOL_CHOICE_REQUIRED: dsv4_tool_choice = 2;
@@ -93,6 +86,8 @@ pub const DSV4_PARSER_TOOL_CALL_ARGUMENTS: dsv4_parser_event_type = 4;
 pub const DSV4_PARSER_TOOL_CALL_END: dsv4_parser_event_type = 5;
 pub const DSV4_PARSER_MALFORMED: dsv4_parser_event_type = 6;
 pub const DSV4_PARSER_END: dsv4_parser_event_type = 7;
+pub const DSV4_GREEDY: f32 = -1.0;
+pub const DSV4_SEED_RANDOM: u64 = 9223372036854775807;
 pub const DSV4_REUSE_ALL: dsv4_reuse_limit = 0;
 pub const DSV4_REUSE_LAST_TOKEN: dsv4_reuse_limit = 1;
 pub const DSV4_REUSE_DIFFERENT: dsv4_reuse_limit = 2;
@@ -106,8 +101,6 @@ pub const DSV4_FINISH_CONTEXT_FULL: dsv4_finish = 3;
 pub const DSV4_FINISH_TOOL_CALL: dsv4_finish = 4;
 pub const DSV4_FINISH_CANCELLED: dsv4_finish = 5;
 pub const DSV4_FINISH_ERROR: dsv4_finish = 6;
-pub const DSV4_DRAFT_STOP_NONE: dsv4_draft_stop = 0;
-pub const DSV4_DRAFT_STOP_FEW_ACCEPTED: dsv4_draft_stop = 1;
 pub const DSV4_ALARM_NONFINITE_LOGITS: dsv4_alarms = 1;
 pub const DSV4_ALARM_FROZEN_LOGITS: dsv4_alarms = 2;
 pub const DSV4_ALARM_TOKEN_RUN: dsv4_alarms = 4;
@@ -165,8 +158,6 @@ pub type dsv4_log_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, level: dsv4_log_level, message: *const c_char)>;
 pub type dsv4_parser_event_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, event: *const dsv4_parser_event)>;
-pub type dsv4_token_mask_fn =
-    Option<unsafe extern "C" fn(user: *mut c_void, tokens: *const i32, count: usize, prompt_tokens: i64, allowed: *mut u32, words: usize) -> i32>;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -213,44 +204,61 @@ pub struct dsv4_chat_options {
     pub thinking: dsv4_thinking_mode,
     pub keep_reasoning: i32,
     pub omit_begin: i32,
-    pub context: *const c_char,
-    pub context_length: u64,
-    pub context_messages: *const *const dsv4_message,
-    pub context_message_count: u64,
     pub encoder: dsv4_chat_encoder,
     pub reserved: i32,
+    pub context: *const c_char,
+    pub context_length: u64,
 }
 sized!(dsv4_chat_options);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsv4_device {
+    pub struct_size: u32,
+    pub backend: dsv4_backend,
+    pub index: i32,
+    pub usable: i32,
+    pub compute_capability: i32,
+    pub integrated: i32,
+    pub total_bytes: u64,
+    pub free_bytes: u64,
+    pub name: *const c_char,
+    pub reason: *const c_char,
+}
+sized!(dsv4_device);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsv4_group_options {
+    pub struct_size: u32,
+    pub size: i32,
+    pub id: *const c_char,
+    pub rank: i32,
+    pub reserved: i32,
+}
+sized!(dsv4_group_options);
 
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsv4_engine_options {
     pub struct_size: u32,
     pub backend: dsv4_backend,
-    pub numerics: dsv4_numerics,
     pub device_count: u32,
+    pub max_sessions: i32,
     pub devices: *const i32,
     pub context_tokens: i64,
     pub cache_tokens: i64,
-    pub max_sessions: i32,
-    pub prefill_chunk_tokens: i32,
-    pub threads: i32,
-    pub reserved: i32,
-    pub progress: dsv4_progress_fn,
-    pub progress_user: *mut c_void,
-    pub cache_format: dsv4_cache_format,
-    pub max_draft_tokens: i32,
-    pub tuning_dir: *const c_char,
-    pub drafter: dsv4_drafter,
-    pub reserved2: i32,
     pub device_weight_bytes: i64,
     pub host_weight_bytes: i64,
-    pub group_id: *const c_char,
-    pub group_size: i32,
-    pub group_rank: i32,
-    pub expert_profile: *const c_char,
-    pub skip_canary: i32,
-    pub cpu_experts: i32,
+    pub prefill_chunk_tokens: i32,
+    pub threads: i32,
+    pub drafter: dsv4_drafter,
+    pub max_draft_tokens: i32,
+    pub progress: dsv4_progress_fn,
+    pub progress_user: *mut c_void,
+    pub group: *const dsv4_group_options,
+    pub settings: *const *const c_char,
+    pub setting_count: u64,
 }
 sized!(dsv4_engine_options);
 
@@ -258,43 +266,44 @@ sized!(dsv4_engine_options);
 #[derive(Clone, Copy)]
 pub struct dsv4_engine_info {
     pub struct_size: u32,
-    pub backend: dsv4_backend,
-    pub numerics: dsv4_numerics,
-    pub threads: i32,
-    pub context_tokens: i64,
-    pub cache_tokens: i64,
-    pub max_sessions: i32,
-    pub prefill_chunk_tokens: i32,
     pub vocab_size: i32,
-    pub has_tokenizer: i32,
-    pub has_mtp: i32,
+    pub layers: i32,
     pub bos_token: i32,
     pub eos_token: i32,
-    pub layers: i32,
-    pub weight_bytes: u64,
-    pub cache_bytes: u64,
-    pub workspace_bytes: u64,
-    pub cache_format: dsv4_cache_format,
+    pub has_tokenizer: i32,
+    pub checkpoint_drafter: dsv4_drafter,
+    pub canary: dsv4_canary,
+    pub backend: dsv4_backend,
+    pub threads: i32,
+    pub max_sessions: i32,
+    pub prefill_chunk_tokens: i32,
+    pub drafter: dsv4_drafter,
     pub max_draft_tokens: i32,
+    pub cpu_experts: i32,
+    pub device_count: i32,
+    pub context_tokens: i64,
+    pub cache_tokens: i64,
+    pub numerics: *const c_char,
+    pub cache_format: *const c_char,
+    pub weight_bytes: u64,
+    pub workspace_bytes: u64,
+    pub cache_bytes: u64,
     pub cache_window_bytes: u64,
     pub cache_compressed_bytes: u64,
     pub cache_index_bytes: u64,
     pub cache_state_bytes: u64,
-    pub device_count: i32,
-    pub step_exchanges: i32,
-    pub token_exchange_bytes: u64,
     pub device_weight_bytes: u64,
     pub device_cache_bytes: u64,
     pub device_workspace_bytes: u64,
-    pub checkpoint_drafter: dsv4_drafter,
-    pub drafter: dsv4_drafter,
     pub device_experts: i64,
     pub host_experts: i64,
+    pub disk_experts: i64,
     pub host_weight_bytes: u64,
     pub token_expert_bytes: u64,
-    pub disk_experts: i64,
-    pub canary: dsv4_canary,
-    pub cpu_experts: i32,
+    pub token_exchange_bytes: u64,
+    pub step_exchanges: i64,
+    pub predicted_decode_tokens_per_second: f64,
+    pub predicted_prefill_tokens_per_second: f64,
 }
 sized!(dsv4_engine_info);
 
@@ -318,6 +327,8 @@ pub struct dsv4_engine_identity {
     pub weight_format: *const c_char,
     pub fingerprint: *const c_char,
     pub backend_reason: *const c_char,
+    pub chat_encoder: *const c_char,
+    pub chat_encoder_guess: *const c_char,
 }
 sized!(dsv4_engine_identity);
 
@@ -325,23 +336,10 @@ sized!(dsv4_engine_identity);
 #[derive(Clone, Copy)]
 pub struct dsv4_engine_metrics {
     pub struct_size: u32,
+    pub suspended: i32,
     pub device_lost: i32,
     pub sessions: i32,
     pub waiting_requests: i32,
-    pub steps: u64,
-    pub step_seconds: f64,
-    pub step_tokens: u64,
-    pub cancelled_requests: u64,
-    pub failed_requests: u64,
-    pub prompt_tokens: u64,
-    pub reused_tokens: u64,
-    pub prefix_cache_tokens: u64,
-    pub prefilled_tokens: u64,
-    pub generated_tokens: u64,
-    pub draft_steps: u64,
-    pub drafted_tokens: u64,
-    pub accepted_tokens: u64,
-    pub exchanged_bytes: u64,
     pub window_blocks: i32,
     pub window_blocks_used: i32,
     pub window_blocks_cached: i32,
@@ -351,28 +349,41 @@ pub struct dsv4_engine_metrics {
     pub state_slots: i32,
     pub state_slots_used: i32,
     pub state_slots_cached: i32,
-    pub suspended: i32,
+    pub steps: u64,
+    pub step_seconds: f64,
+    pub step_tokens: u64,
+    pub cancelled_requests: u64,
+    pub failed_requests: u64,
+    pub exchanged_bytes: u64,
+    pub prompt_tokens: u64,
+    pub reused_tokens: u64,
+    pub prefix_cache_tokens: u64,
+    pub prefilled_tokens: u64,
+    pub generated_tokens: u64,
+    pub draft_steps: u64,
+    pub drafted_tokens: u64,
+    pub accepted_tokens: u64,
+    pub moved_experts: u64,
+    pub device_expert_reads: u64,
+    pub device_read_bytes: u64,
+    pub host_expert_reads: u64,
+    pub host_read_bytes: u64,
+    pub device_read_seconds: f64,
+    pub host_read_seconds: f64,
+    pub streamed_bytes: u64,
+    pub stream_seconds: f64,
+    pub disk_expert_reads: u64,
+    pub disk_read_bytes: u64,
+    pub disk_read_seconds: f64,
+    pub cpu_expert_reads: u64,
+    pub cpu_read_bytes: u64,
+    pub cpu_seconds: f64,
     pub alarm_nonfinite_logits: u64,
     pub alarm_frozen_logits: u64,
     pub alarm_token_run: u64,
     pub alarm_bos_run: u64,
     pub alarm_few_accepted: u64,
-    pub device_expert_reads: u64,
-    pub host_expert_reads: u64,
-    pub host_read_bytes: u64,
-    pub moved_experts: u64,
-    pub disk_expert_reads: u64,
-    pub disk_read_bytes: u64,
-    pub disk_read_seconds: f64,
-    pub device_read_bytes: u64,
-    pub streamed_bytes: u64,
-    pub stream_seconds: f64,
     pub alarm_canary: u64,
-    pub cpu_expert_reads: u64,
-    pub cpu_read_bytes: u64,
-    pub cpu_seconds: f64,
-    pub device_read_seconds: f64,
-    pub host_read_seconds: f64,
 }
 sized!(dsv4_engine_metrics);
 
@@ -469,14 +480,12 @@ sized!(dsv4_sync_options);
 #[derive(Clone, Copy)]
 pub struct dsv4_sync_result {
     pub struct_size: u32,
-    pub reserved: u32,
+    pub limit: dsv4_reuse_limit,
     pub common_tokens: i64,
     pub reused_tokens: i64,
     pub pending_tokens: i64,
     pub prefix_cache_tokens: i64,
     pub limit_position: i64,
-    pub limit: dsv4_reuse_limit,
-    pub reserved2: i32,
 }
 sized!(dsv4_sync_result);
 
@@ -495,7 +504,8 @@ sized!(dsv4_step_result);
 #[derive(Clone, Copy)]
 pub struct dsv4_session_stats {
     pub struct_size: u32,
-    pub reserved: u32,
+    pub alarms: dsv4_alarms,
+    pub seed: u64,
     pub context_tokens: i64,
     pub used_tokens: i64,
     pub prompt_tokens: i64,
@@ -511,8 +521,6 @@ pub struct dsv4_session_stats {
     pub draft_steps: i64,
     pub acceptance_length: f64,
     pub first_acceptance: f64,
-    pub draft_stop: dsv4_draft_stop,
-    pub alarms: dsv4_alarms,
 }
 sized!(dsv4_session_stats);
 
@@ -520,33 +528,20 @@ extern "C" {
     pub fn dsv4_get_abi_version() -> u32;
     pub fn dsv4_get_version() -> *const c_char;
     pub fn dsv4_get_build_info() -> *const c_char;
-    pub fn dsv4_chat_render(tokenizer: *const dsv4_tokenizer, messages: *const *const dsv4_message, count: usize, thinking: dsv4_thinking_mode, ids: *mut i32, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_chat_render_messages(tokenizer: *const dsv4_tokenizer, messages: *const *const dsv4_message, count: usize, options: *const dsv4_chat_options, ids: *mut i32, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_chat_render_text(messages: *const *const dsv4_message, count: usize, options: *const dsv4_chat_options, text: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_chat_render_json(tokenizer: *const dsv4_tokenizer, messages: *const c_char, length: usize, options: *const dsv4_chat_options, ids: *mut i32, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_chat_render_text_json(messages: *const c_char, length: usize, options: *const dsv4_chat_options, text: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_chat_parse(completion: *const c_char, length: usize, thinking: dsv4_thinking_mode, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_session_open_messages(engine: *mut dsv4_engine, session_options: *const dsv4_session_options, messages: *const *const dsv4_message, count: usize, options: *const dsv4_chat_options, session: *mut *mut dsv4_session, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_session_open_json(engine: *mut dsv4_engine, session_options: *const dsv4_session_options, messages: *const c_char, length: usize, options: *const dsv4_chat_options, session: *mut *mut dsv4_session, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_session_append_messages(session: *mut dsv4_session, messages: *const *const dsv4_message, count: usize, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_session_append_json(session: *mut dsv4_session, messages: *const c_char, length: usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_chat_render(tokenizer: *const dsv4_tokenizer, messages: *const c_char, length: usize, options: *const dsv4_chat_options, ids: *mut i32, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_chat_render_text(messages: *const c_char, length: usize, options: *const dsv4_chat_options, text: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_sync_messages(session: *mut dsv4_session, messages: *const *const dsv4_message, count: usize, options: *const dsv4_chat_options, result: *mut dsv4_sync_result, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_sync_json(session: *mut dsv4_session, messages: *const c_char, length: usize, options: *const dsv4_chat_options, result: *mut dsv4_sync_result, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_step_events(session: *mut dsv4_session, callback: dsv4_parser_event_fn, user: *mut c_void, result: *mut dsv4_step_result, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_engine_step_events(engine: *mut dsv4_engine, sessions: *const *mut dsv4_session, count: usize, callback: dsv4_parser_event_fn, users: *const *mut c_void, results: *const *mut dsv4_step_result, statuses: *mut dsv4_status, errors: *mut *mut dsv4_error, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_engine_step(engine: *mut dsv4_engine, sessions: *const *mut dsv4_session, count: usize, callback: dsv4_parser_event_fn, users: *const *mut c_void, results: *const *mut dsv4_step_result, statuses: *mut dsv4_status, errors: *mut *mut dsv4_error, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_end_turn(session: *mut dsv4_session, callback: dsv4_parser_event_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_session_get_message_count(session: *const dsv4_session, count: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_session_truncate_messages(session: *mut dsv4_session, count: usize, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_session_replace_messages(session: *mut dsv4_session, first: usize, count: usize, messages: *const *const dsv4_message, message_count: usize, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_session_replace_json(session: *mut dsv4_session, first: usize, count: usize, messages: *const c_char, length: usize, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_session_get_messages_json(session: *const dsv4_session, first: usize, count: usize, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_session_set_chat_options(session: *mut dsv4_session, options: *const dsv4_chat_options, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_get_reply_json(session: *const dsv4_session, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_list_devices(devices: *mut dsv4_device, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_open(path: *const c_char, options: *const dsv4_engine_options, engine: *mut *mut dsv4_engine, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_close(engine: *mut dsv4_engine);
     pub fn dsv4_engine_get_info(engine: *const dsv4_engine, info: *mut dsv4_engine_info, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_engine_get_device(engine: *const dsv4_engine, device: i32, info: *mut dsv4_device_info, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_get_identity(engine: *const dsv4_engine, identity: *mut dsv4_engine_identity, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_get_metrics(engine: *const dsv4_engine, metrics: *mut dsv4_engine_metrics, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_engine_get_metrics_json(engine: *const dsv4_engine, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_suspend(engine: *mut dsv4_engine, folder: *const c_char, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_resume(engine: *mut dsv4_engine, progress: dsv4_progress_fn, progress_user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_plan(path: *const c_char, options: *const dsv4_engine_options, info: *mut dsv4_engine_info, error: *mut *mut dsv4_error) -> dsv4_status;
@@ -560,11 +555,10 @@ extern "C" {
     pub fn dsv4_error_get_argument(error: *const dsv4_error) -> *const c_char;
     pub fn dsv4_error_free(error: *mut dsv4_error);
     pub fn dsv4_status_get_name(status: dsv4_status) -> *const c_char;
-    pub fn dsv4_grammar_open_schema(engine: *const dsv4_engine, schema: *const c_char, length: usize, grammar: *mut *mut dsv4_grammar, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_grammar_open_regex(engine: *const dsv4_engine, pattern: *const c_char, length: usize, grammar: *mut *mut dsv4_grammar, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_grammar_open_ebnf(engine: *const dsv4_engine, rules: *const c_char, length: usize, grammar: *mut *mut dsv4_grammar, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_grammar_open(engine: *const dsv4_engine, kind: dsv4_grammar_kind, source: *const c_char, length: usize, grammar: *mut *mut dsv4_grammar, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_grammar_open_tools(engine: *const dsv4_engine, tools: *const c_char, length: usize, options: *const dsv4_tool_options, grammar: *mut *mut dsv4_grammar, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_grammar_share(grammar: *const dsv4_grammar, shared: *mut *mut dsv4_grammar, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_grammar_open_answer(engine: *const dsv4_engine, tools: *const c_char, tools_length: usize, schema: *const c_char, schema_length: usize, options: *const dsv4_tool_options, grammar: *mut *mut dsv4_grammar, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_grammar_get_unenforced(grammar: *const dsv4_grammar, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_grammar_close(grammar: *mut dsv4_grammar);
     pub fn dsv4_log_set_callback(callback: dsv4_log_fn, user: *mut c_void, level: dsv4_log_level);
     pub fn dsv4_parser_open(options: *const dsv4_parser_options, parser: *mut *mut dsv4_parser, error: *mut *mut dsv4_error) -> dsv4_status;
@@ -577,13 +571,11 @@ extern "C" {
     pub fn dsv4_session_close(session: *mut dsv4_session);
     pub fn dsv4_session_fork(session: *mut dsv4_session, fork: *mut *mut dsv4_session, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_set_sampling(session: *mut dsv4_session, sampling: *const dsv4_sampling, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_session_get_sampling(session: *const dsv4_session, sampling: *mut dsv4_sampling, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_session_set_token_mask(session: *mut dsv4_session, mask: dsv4_token_mask_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_set_allowed(session: *mut dsv4_session, words: *const u32, count: usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_sync(session: *mut dsv4_session, tokens: *const i32, count: usize, options: *const dsv4_sync_options, result: *mut dsv4_sync_result, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_rewind(session: *mut dsv4_session, position: i64, pending: *mut i64, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_prefill(session: *mut dsv4_session, max_tokens: i64, progress: dsv4_progress_fn, progress_user: *mut c_void, pending: *mut i64, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_step(session: *mut dsv4_session, result: *mut dsv4_step_result, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_engine_step(engine: *mut dsv4_engine, sessions: *const *mut dsv4_session, count: usize, results: *const *mut dsv4_step_result, statuses: *mut dsv4_status, errors: *mut *mut dsv4_error, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_cancel(session: *mut dsv4_session);
     pub fn dsv4_session_stop(session: *mut dsv4_session);
     pub fn dsv4_session_resume(session: *mut dsv4_session);

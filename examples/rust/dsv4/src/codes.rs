@@ -62,22 +62,6 @@ codes! {
         CUDA = DSV4_BACKEND_CUDA,
     }
 
-    /// Where results are rounded.
-    Numerics {
-        PUBLISHED = DSV4_NUMERICS_PUBLISHED,
-        FP32 = DSV4_NUMERICS_FP32,
-        EXACT = DSV4_NUMERICS_EXACT,
-    }
-
-    /// How rows of the cache are stored.
-    CacheFormat {
-        AUTO = DSV4_CACHE_AUTO,
-        PACKED = DSV4_CACHE_PACKED,
-        BF16 = DSV4_CACHE_BF16,
-        FP8_PER_TENSOR = DSV4_CACHE_FP8_PER_TENSOR,
-        F32 = DSV4_CACHE_F32,
-    }
-
     /// What drafts tokens for speculative decoding; `AUTO` is the checkpoint's drafter.
     Drafter {
         AUTO = DSV4_DRAFTER_AUTO,
@@ -136,6 +120,16 @@ codes! {
         V0731 = DSV4_CHAT_ENCODER_0731,
     }
 
+    /// What a grammar's source is.
+    GrammarKind {
+        /// JSON texts that are valid under a JSON Schema.
+        SCHEMA = DSV4_GRAMMAR_SCHEMA,
+        /// Texts that a regular expression matches as wholes.
+        REGEX = DSV4_GRAMMAR_REGEX,
+        /// Texts of the rule "root".
+        EBNF = DSV4_GRAMMAR_EBNF,
+    }
+
     /// Which turns a grammar of tools allows.
     ToolChoice {
         /// Text, which calls may end.
@@ -173,12 +167,6 @@ codes! {
         PASSED = DSV4_CANARY_PASSED,
         FAILED = DSV4_CANARY_FAILED,
         NOT_RUN = DSV4_CANARY_NOT_RUN,
-    }
-
-    /// Why a session drafts no more.
-    DraftStop {
-        NONE = DSV4_DRAFT_STOP_NONE,
-        FEW_ACCEPTED = DSV4_DRAFT_STOP_FEW_ACCEPTED,
     }
 
     /// What a healthy model does not do: bits, one for each alarm.

@@ -1,82 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 use crate::codes::Finish;
-use crate::engine::Engine;
 use crate::error::{check, Result};
 use crate::memory;
-use crate::message::{ChatOptions, Message, MessageViews};
+use crate::message::{ChatOptions, Message, MessageViews, ToolCall};
+use crate::mirror::{filled, SyncResult};
 use crate::parser::{collect_into, Event};
-use crate::session::{Session, SessionOptions, Step};
+use crate::session::{Session, Step};
 use dsv4_sys as sys;
 use std::collections::VecDeque;
 use std::os::raw::c_void;
 
-/// A session that knows the messages of its conversation: append what the user says or the tools
-/// found, take the events of the assistant's turn, append again.
+/// A session on messages: sync it to all messages of the conversation, take the events of the
+/// assistant's turn, add its reply to the list and what the user says or the tools found, sync
+/// again. Rows of everything before the first change are reused.
 pub struct Conversation {
     session: Session,
     // Decided, but not taken yet.
     events: VecDeque<Event>,
     finish: Finish,
+    reply: Message,
+    // A tool call that is not complete yet, at the end of `reply`.
+    open_call: Option<ToolCall>,
 }
 
 impl Conversation {
-    pub(crate) fn open(
-        engine: &Engine,
-        messages: &[Message],
-        options: &SessionOptions,
-        chat: &ChatOptions,
-    ) -> Result<Conversation> {
-        let messages = MessageViews::new(messages);
-        Conversation::open_by(engine, options, chat, |engine, options, chat, session, error| {
-            let (messages, count) = (messages.as_ptr(), messages.len());
-            // Safety: all pointers are valid during the call.
-            unsafe {
-                sys::dsv4_session_open_messages(
-                    engine, options, messages, count, chat, session, error,
-                )
-            }
-        })
-    }
-
-    pub(crate) fn open_json(
-        engine: &Engine,
-        messages: &str,
-        options: &SessionOptions,
-        chat: &ChatOptions,
-    ) -> Result<Conversation> {
-        Conversation::open_by(engine, options, chat, |engine, options, chat, session, error| {
-            let (json, length) = (memory::text_pointer(messages), messages.len());
-            // Safety: as above.
-            unsafe {
-                sys::dsv4_session_open_json(engine, options, json, length, chat, session, error)
-            }
-        })
-    }
-
-    fn open_by(
-        engine: &Engine,
-        options: &SessionOptions,
-        chat: &ChatOptions,
-        open: impl FnOnce(
-            *mut sys::dsv4_engine,
-            *const sys::dsv4_session_options,
-            *const sys::dsv4_chat_options,
-            *mut *mut sys::dsv4_session,
-            *mut *mut sys::dsv4_error,
-        ) -> sys::dsv4_status,
-    ) -> Result<Conversation> {
-        let handle = engine.handle();
-        let mut session = std::ptr::null_mut();
-        options.with_c(|options| {
-            chat.with_c(|chat| {
-                check(|error| open(handle.as_ptr(), options, chat, &mut session, error))
-            })
-        })?;
-        Ok(Conversation {
-            session: Session::own(session, handle, None),
+    pub(crate) fn on(session: Session) -> Conversation {
+        Conversation {
+            session,
             events: VecDeque::new(),
             finish: Finish::NONE,
-        })
+            reply: Message::assistant(""),
+            open_call: None,
+        }
     }
 
     /// The session that it runs on: statistics, tokens, saving, a cancel handle, ...
@@ -84,72 +39,76 @@ impl Conversation {
         &self.session
     }
 
-    /// Sampling, token mask, prefill, load. What moves the timeline away from the messages (sync,
-    /// rewind, step) makes the next event INVALID_ARGUMENT, until messages are appended or taken back.
+    /// Sampling, allowed tokens, prefill, load. What moves the timeline away from the messages (sync,
+    /// rewind, step) makes the next event INVALID_ARGUMENT, until messages are synced again.
     pub fn session_mut(&mut self) -> &mut Session {
         &mut self.session
     }
 
-    /// What comes after the assistant's turn, which this ends; events of it that were not taken are
-    /// dropped.
-    pub fn append(&mut self, messages: &[Message]) -> Result<()> {
+    /// Makes the messages those of the list, all of the conversation. Ends the assistant's turn;
+    /// events of it that were not taken are dropped.
+    pub fn sync(&mut self, messages: &[Message], options: &ChatOptions) -> Result<SyncResult> {
         let messages = MessageViews::new(messages);
-        self.change(|session, error| unsafe {
+        let (messages, count) = (messages.as_ptr(), messages.len());
+        self.sync_by(options, |session, chat, result, error| unsafe {
             // Safety: open and exclusive, as in all that follows.
-            let (messages, count) = (messages.as_ptr(), messages.len());
-            sys::dsv4_session_append_messages(session, messages, count, error)
+            sys::dsv4_session_sync_messages(session, messages, count, chat, result, error)
         })
     }
 
     /// The same with a JSON array in the form of OpenAI's chat API.
-    pub fn append_json(&mut self, messages: &str) -> Result<()> {
-        self.change(|session, error| unsafe {
-            let (json, length) = (memory::text_pointer(messages), messages.len());
-            sys::dsv4_session_append_json(session, json, length, error)
+    pub fn sync_json(&mut self, messages: &str, options: &ChatOptions) -> Result<SyncResult> {
+        let (json, length) = (memory::text_pointer(messages), messages.len());
+        self.sync_by(options, |session, chat, result, error| unsafe {
+            sys::dsv4_session_sync_json(session, json, length, chat, result, error)
         })
     }
 
-    /// Keeps the first `count` messages alone.
-    pub fn truncate(&mut self, count: usize) -> Result<()> {
-        self.change(|session, error| unsafe {
-            sys::dsv4_session_truncate_messages(session, count, error)
-        })
-    }
-
-    /// Puts `messages` in the place of the `count` messages from `first` on; either may be none.
-    pub fn replace(&mut self, first: usize, count: usize, messages: &[Message]) -> Result<()> {
-        let messages = MessageViews::new(messages);
-        self.change(|session, error| unsafe {
-            let (messages, given) = (messages.as_ptr(), messages.len());
-            sys::dsv4_session_replace_messages(session, first, count, messages, given, error)
-        })
-    }
-
-    /// The same with a JSON array in the form of OpenAI's chat API.
-    pub fn replace_json(&mut self, first: usize, count: usize, messages: &str) -> Result<()> {
-        self.change(|session, error| unsafe {
-            let (json, length) = (memory::text_pointer(messages), messages.len());
-            sys::dsv4_session_replace_json(session, first, count, json, length, error)
-        })
-    }
-
-    /// Renders the conversation by other options from here on.
-    pub fn set_chat_options(&mut self, options: &ChatOptions) -> Result<()> {
-        options.with_c(|options| {
-            self.change(|session, error| unsafe {
-                sys::dsv4_session_set_chat_options(session, options, error)
-            })
-        })
-    }
-
-    fn change(
+    fn sync_by(
         &mut self,
-        call: impl FnOnce(*mut sys::dsv4_session, *mut *mut sys::dsv4_error) -> sys::dsv4_status,
-    ) -> Result<()> {
+        options: &ChatOptions,
+        call: impl FnOnce(
+            *mut sys::dsv4_session,
+            *const sys::dsv4_chat_options,
+            *mut sys::dsv4_sync_result,
+            *mut *mut sys::dsv4_error,
+        ) -> sys::dsv4_status,
+    ) -> Result<SyncResult> {
         // Also when the call fails, the turn has ended.
         self.events.clear();
         self.finish = Finish::NONE;
-        check(|error| call(self.session.as_ptr(), error))
+        self.reply = Message::assistant("");
+        self.open_call = None;
+        let session = self.session.as_ptr();
+        // Safety: no pointer in the result.
+        options.with_c(|chat| unsafe { filled(|result, error| call(session, chat, result, error)) })
+    }
+
+    /// The assistant's message since the last sync, as far as it goes, for the next one. A tool call
+    /// is part of it once it is complete.
+    pub fn reply(&self) -> &Message {
+        &self.reply
+    }
+
+    // Adds the events from number `first` on to the reply.
+    fn record(&mut self, first: usize) {
+        for event in self.events.iter().skip(first) {
+            match event {
+                Event::Reasoning(text) => self.reply.reasoning += text,
+                Event::Text(text) => self.reply.content += text,
+                Event::ToolCallStart { id, name, .. } => {
+                    let (id, name) = (id.clone(), name.clone());
+                    self.open_call = Some(ToolCall { id, name, arguments: String::new() });
+                }
+                Event::ToolCallArguments { text, .. } => {
+                    if let Some(call) = &mut self.open_call {
+                        call.arguments += text;
+                    }
+                }
+                Event::ToolCallEnd { .. } => self.reply.tool_calls.extend(self.open_call.take()),
+                _ => {}
+            }
+        }
     }
 
     /// The events of the assistant's turn, computed as they are asked for. It may be left and taken
@@ -166,41 +125,26 @@ impl Conversation {
     /// Samples one token; what it decides is for [`Conversation::events`], which calls this.
     pub fn step(&mut self) -> Result<Step> {
         let mut result = sys::dsv4_step_result::default();
+        let known = self.events.len();
         let (append, user) = collect_into(&mut self.events);
         check(|error| unsafe {
             let session = self.session.as_ptr();
             sys::dsv4_session_step_events(session, append, user, &mut result, error)
         })?;
-        self.finish = Finish(result.finish);
+        self.took(known, Finish(result.finish));
         // Safety: the text lives until the next call on the session.
         Ok(unsafe { Step::from_c(result) })
     }
 
     /// Ends the assistant's turn where it is. Returns the events that were not taken, and the last.
     pub fn end_turn(&mut self) -> Result<Vec<Event>> {
+        let known = self.events.len();
         let (append, user) = collect_into(&mut self.events);
         check(|error| unsafe {
             sys::dsv4_session_end_turn(self.session.as_ptr(), append, user, error)
         })?;
+        self.record(known);
         Ok(self.events.drain(..).collect())
-    }
-
-    pub fn message_count(&self) -> Result<usize> {
-        let mut count = 0;
-        check(|error| unsafe {
-            sys::dsv4_session_get_message_count(self.session.as_ptr(), &mut count, error)
-        })?;
-        Ok(count)
-    }
-
-    /// Up to `count` messages from `first` on, as a JSON array.
-    pub fn messages_json(&self, first: usize, count: usize) -> Result<String> {
-        let session = self.session.as_ptr();
-        memory::fill_string(1024, |json, capacity, needed, error| unsafe {
-            sys::dsv4_session_get_messages_json(
-                session, first, count, json, capacity, needed, error,
-            )
-        })
     }
 
     // For `Engine::step_conversations`.
@@ -211,11 +155,17 @@ impl Conversation {
         (self.session.as_ptr(), append, user)
     }
 
-    pub(crate) fn set_finish(&mut self, finish: Finish) {
+    pub(crate) fn untaken(&self) -> usize {
+        self.events.len()
+    }
+
+    // After a step: there were `known` events before.
+    pub(crate) fn took(&mut self, known: usize, finish: Finish) {
+        self.record(known);
         self.finish = finish;
     }
 
-    /// The assistant's last message as far as it goes, as JSON.
+    /// [`Conversation::reply`] as JSON, with the ids of tool calls.
     pub fn reply_json(&self) -> Result<String> {
         memory::fill_string(1024, |json, capacity, needed, error| unsafe {
             sys::dsv4_session_get_reply_json(self.session.as_ptr(), json, capacity, needed, error)
@@ -225,7 +175,13 @@ impl Conversation {
     /// Another conversation that continues like this one.
     pub fn fork(&mut self) -> Result<Conversation> {
         let session = self.session.fork()?;
-        Ok(Conversation { session, events: self.events.clone(), finish: self.finish })
+        Ok(Conversation {
+            session,
+            events: self.events.clone(),
+            finish: self.finish,
+            reply: self.reply.clone(),
+            open_call: self.open_call.clone(),
+        })
     }
 }
 

@@ -1,63 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
 use crate::callback::{self, Progress, ProgressFn};
-use crate::codes::{Backend, CacheFormat, Drafter, Numerics};
+use crate::codes::{Backend, Drafter, GrammarKind};
 use crate::conversation::Conversation;
 use crate::error::{check, check_abi, Error, Result};
 use crate::grammar::{Grammar, ToolOptions};
 use crate::memory;
-use crate::message::{ChatOptions, Message};
-use crate::mirror::{filled, DeviceInfo, EngineIdentity, EngineInfo, EngineMetrics};
+use crate::mirror::{filled, Device, DeviceInfo, EngineIdentity, EngineInfo, EngineMetrics, FromC};
 use crate::sampling::Sampling;
 use crate::session::{Session, SessionOptions, Step};
 use crate::tokenizer::Tokenizer;
 use dsv4_sys as sys;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::os::raw::c_void;
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
+
+/// One process of a group that splits a model, one device each.
+#[derive(Clone, Debug, Default)]
+pub struct GroupOptions {
+    /// Number of processes; 0 without a group.
+    pub size: i32,
+    /// 0 opens the engine, the others [`serve_group`].
+    pub rank: i32,
+    /// Of [`create_group_id`].
+    pub id: String,
+}
 
 /// How a model is opened. 0 is the library's default, which [`Engine::info`] tells.
 #[derive(Clone, Debug, Default)]
 pub struct EngineOptions {
     pub backend: Backend,
-    pub numerics: Numerics,
     /// Indices of the backend's devices; empty: its first.
     pub devices: Vec<i32>,
+    /// Open at a time.
+    pub max_sessions: i32,
     /// Longest session.
     pub context_tokens: i64,
     /// Compressed rows of all sessions together.
     pub cache_tokens: i64,
-    /// Open at a time.
-    pub max_sessions: i32,
-    pub prefill_chunk_tokens: i32,
-    pub threads: i32,
-    pub cache_format: CacheFormat,
-    /// Most that sessions may ask for.
-    pub max_draft_tokens: i32,
-    /// Directory of tuning files to use instead of the library's own.
-    pub tuning_dir: Option<PathBuf>,
-    /// Who drafts, where `max_draft_tokens` is above 0.
-    pub drafter: Drafter,
     /// Most bytes of weights on each device; routed experts beyond it lie in host memory.
     pub device_weight_bytes: i64,
     /// Most bytes of host memory for routed experts; others stay on disk.
     pub host_weight_bytes: i64,
-    /// Routed experts of each layer that the CPU computes concurrently with a GPU; results differ.
-    pub cpu_experts: i32,
-    /// Of [`create_group_id`]; empty without a group.
-    pub group_id: String,
-    /// Processes that split the model, one device each; 0 without a group.
-    pub group_size: i32,
-    /// 0 opens the engine, the others [`serve_group`].
-    pub group_rank: i32,
-    /// File of how often routed experts are used, read at open, and written every five minutes and when the engine
-    /// is suspended or closes.
-    pub expert_profile: Option<PathBuf>,
-    /// Neither reads nor computes the folder's canary.
-    pub skip_canary: bool,
+    pub prefill_chunk_tokens: i32,
+    pub threads: i32,
+    /// Who drafts, where `max_draft_tokens` is above 0.
+    pub drafter: Drafter,
+    /// Most that sessions may ask for.
+    pub max_draft_tokens: i32,
+    pub group: GroupOptions,
+    /// Rare options, as "KEY=VALUE": see `dsv4_engine_options.settings`.
+    pub settings: Vec<String>,
 }
 
-/// The id of a new group of `options.group_size` processes that split a model, to be carried to all of
+/// The machine's GPUs, or an entry that says why there is none, then the CPU.
+pub fn list_devices() -> Result<Vec<Device>> {
+    check_abi()?;
+    let found = memory::fill(16, |devices, capacity, needed, error| unsafe {
+        // Safety: all pointers are valid during the call.
+        sys::dsv4_list_devices(devices, capacity, needed, error)
+    })?;
+    // Safety: the texts are static.
+    Ok(found.into_iter().map(|device: sys::dsv4_device| unsafe { Device::from_c(device) }).collect())
+}
+
+/// The id of a new group of `options.group.size` processes that split a model, to be carried to all of
 /// them. It carries the options that they have in common.
 pub fn create_group_id(options: &EngineOptions) -> Result<String> {
     options.with_c(None, |options| {
@@ -91,34 +99,39 @@ impl EngineOptions {
         use_it: impl FnOnce(*const sys::dsv4_engine_options) -> Result<T>,
     ) -> Result<T> {
         check_abi()?;
-        let tuning_dir = memory::c_option("tuning_dir", self.tuning_dir.as_ref())?;
-        let profile = memory::c_option("expert_profile", self.expert_profile.as_ref())?;
-        let group_id = memory::c_string("group_id", self.group_id.as_bytes())?;
+        let settings: Vec<_> = self
+            .settings
+            .iter()
+            .map(|setting| memory::c_string("settings", setting.as_bytes()))
+            .collect::<Result<_>>()?;
+        let setting_pointers: Vec<_> = settings.iter().map(|setting| setting.as_ptr()).collect();
+        let group_id = memory::c_string("group.id", self.group.id.as_bytes())?;
+        let group = sys::dsv4_group_options {
+            size: self.group.size,
+            rank: self.group.rank,
+            id: group_id.as_ptr(),
+            ..Default::default()
+        };
+        let in_group = self.group.size != 0 || !self.group.id.is_empty();
         let (progress, progress_user) = callback::progress(&mut progress);
         use_it(&sys::dsv4_engine_options {
             backend: self.backend.0,
-            numerics: self.numerics.0,
             device_count: self.devices.len() as u32,
             devices: memory::pointer(&self.devices),
+            max_sessions: self.max_sessions,
             context_tokens: self.context_tokens,
             cache_tokens: self.cache_tokens,
-            max_sessions: self.max_sessions,
-            prefill_chunk_tokens: self.prefill_chunk_tokens,
-            threads: self.threads,
-            progress,
-            progress_user,
-            cache_format: self.cache_format.0,
-            max_draft_tokens: self.max_draft_tokens,
-            tuning_dir: memory::text_of(&tuning_dir),
-            drafter: self.drafter.0,
             device_weight_bytes: self.device_weight_bytes,
             host_weight_bytes: self.host_weight_bytes,
-            cpu_experts: self.cpu_experts,
-            group_id: group_id.as_ptr(),
-            group_size: self.group_size,
-            group_rank: self.group_rank,
-            expert_profile: memory::text_of(&profile),
-            skip_canary: self.skip_canary.into(),
+            prefill_chunk_tokens: self.prefill_chunk_tokens,
+            threads: self.threads,
+            drafter: self.drafter.0,
+            max_draft_tokens: self.max_draft_tokens,
+            progress,
+            progress_user,
+            group: if in_group { &group } else { std::ptr::null() },
+            settings: memory::pointer(&setting_pointers),
+            setting_count: settings.len() as u64,
             ..Default::default()
         })
     }
@@ -236,14 +249,6 @@ impl Engine {
         }
     }
 
-    /// The same as a JSON object.
-    pub fn metrics_json(&self) -> Result<String> {
-        memory::fill_string(2048, |json, capacity, needed, error| unsafe {
-            // Safety: the engine is open, and all pointers are valid during the call.
-            sys::dsv4_engine_get_metrics_json(self.as_ptr(), json, capacity, needed, error)
-        })
-    }
-
     /// Gives the engine's memory back and keeps its sessions, whose calls fail with `SUSPENDED`
     /// until `resume`: in host memory, or in a file of `folder`. Waits for calls that have begun.
     pub fn suspend(&self, folder: Option<&Path>) -> Result<()> {
@@ -272,13 +277,6 @@ impl Engine {
         check(|error| unsafe { sys::dsv4_engine_resume(self.as_ptr(), progress, user, error) })
     }
 
-    /// The planned memory of one device, from 0 to `info().device_count - 1`.
-    pub fn device(&self, device: i32) -> Result<DeviceInfo> {
-        let raw = self.as_ptr();
-        // Safety: as above.
-        unsafe { filled(|info, error| sys::dsv4_engine_get_device(raw, device, info, error)) }
-    }
-
     /// Device, weight format and the checkpoint's fingerprint.
     pub fn identity(&self) -> Result<EngineIdentity> {
         let raw = self.as_ptr();
@@ -286,42 +284,43 @@ impl Engine {
         unsafe { filled(|identity, error| sys::dsv4_engine_get_identity(raw, identity, error)) }
     }
 
-    /// The model's own sampling parameters.
+    /// The values that 0 stands for in a [`Sampling`] of this model.
     pub fn sampling(&self) -> Result<Sampling> {
         let mut sampling = sys::dsv4_sampling::default();
         // Safety: the engine is open.
         check(|error| unsafe { sys::dsv4_sampling_init(self.as_ptr(), &mut sampling, error) })?;
-        // Safety: the library has filled it.
-        Ok(unsafe { Sampling::from_c(&sampling) })
+        Ok(Sampling::from_c(&sampling))
     }
 
     /// The engine's tokenizer; NOT_FOUND when the model folder has none.
     pub fn tokenizer(&self) -> Result<Tokenizer> {
         let mut tokenizer = std::ptr::null();
         // Safety: the engine is open.
-        check(|error| unsafe { sys::dsv4_engine_get_tokenizer(self.as_ptr(), &mut tokenizer, error) })?;
+        check(|error| unsafe {
+            sys::dsv4_engine_get_tokenizer(self.as_ptr(), &mut tokenizer, error)
+        })?;
         Ok(Tokenizer::of_engine(NonNull::new(tokenizer as *mut _).expect("a tokenizer"), self))
     }
 
-    /// JSON texts that are valid by a schema.
-    pub fn schema_grammar(&self, schema: &str) -> Result<Grammar> {
+    /// Compiles a grammar for sessions of this engine.
+    pub fn grammar(&self, kind: GrammarKind, source: &str) -> Result<Grammar> {
         // Safety: the engine is open, as in all that follows.
-        unsafe { Grammar::open(sys::dsv4_grammar_open_schema, self.as_ptr(), schema) }
-    }
-
-    /// Texts that a regular expression matches as wholes.
-    pub fn regex_grammar(&self, pattern: &str) -> Result<Grammar> {
-        unsafe { Grammar::open(sys::dsv4_grammar_open_regex, self.as_ptr(), pattern) }
-    }
-
-    /// Texts of the rule "root" of a grammar in EBNF.
-    pub fn ebnf_grammar(&self, rules: &str) -> Result<Grammar> {
-        unsafe { Grammar::open(sys::dsv4_grammar_open_ebnf, self.as_ptr(), rules) }
+        unsafe { Grammar::open(self.as_ptr(), kind, source) }
     }
 
     /// Turns that call tools, which are a JSON array in OpenAI's form.
     pub fn tool_grammar(&self, tools: &str, options: &ToolOptions) -> Result<Grammar> {
         unsafe { Grammar::open_tools(self.as_ptr(), tools, options) }
+    }
+
+    /// Turns that are JSON of a schema or call tools. Without tools: JSON of the schema.
+    pub fn answer_grammar(
+        &self,
+        tools: Option<&str>,
+        schema: &str,
+        options: &ToolOptions,
+    ) -> Result<Grammar> {
+        unsafe { Grammar::open_answer(self.as_ptr(), tools, schema, options) }
     }
 
     /// An empty session with the model's own sampling.
@@ -337,31 +336,16 @@ impl Engine {
                 sys::dsv4_session_open(self.as_ptr(), options, &mut session, error)
             })
         })?;
-        Ok(Session::own(session, self.handle(), None))
+        Ok(Session::own(session, self.handle()))
     }
 
-    /// A session that knows the messages of its conversation, with default options.
-    pub fn conversation(&self, messages: &[Message]) -> Result<Conversation> {
-        self.conversation_with(messages, &SessionOptions::default(), &ChatOptions::default())
+    /// A conversation without messages, with the model's own sampling.
+    pub fn conversation(&self) -> Result<Conversation> {
+        Ok(Conversation::on(self.session()?))
     }
 
-    pub fn conversation_with(
-        &self,
-        messages: &[Message],
-        options: &SessionOptions,
-        chat: &ChatOptions,
-    ) -> Result<Conversation> {
-        Conversation::open(self, messages, options, chat)
-    }
-
-    /// The same with messages as JSON in the form of OpenAI's chat API.
-    pub fn conversation_json(
-        &self,
-        messages: &str,
-        options: &SessionOptions,
-        chat: &ChatOptions,
-    ) -> Result<Conversation> {
-        Conversation::open_json(self, messages, options, chat)
+    pub fn conversation_with(&self, options: &SessionOptions) -> Result<Conversation> {
+        Ok(Conversation::on(self.session_with(options)?))
     }
 
     /// Steps several sessions of this engine in one pass, for programs with one thread. Where a
@@ -369,10 +353,7 @@ impl Engine {
     /// one is of the call itself.
     pub fn step(&self, sessions: &mut [&mut Session]) -> Result<Vec<Result<Step>>> {
         let pointers: Vec<_> = sessions.iter_mut().map(|session| session.as_ptr()).collect();
-        // Safety: valid entries; the sessions are borrowed for this alone.
-        self.pass(&pointers, |sessions, count, results, statuses, errors, error| unsafe {
-            sys::dsv4_engine_step(self.as_ptr(), sessions, count, results, statuses, errors, error)
-        })
+        self.pass(&pointers, None, &[])
     }
 
     /// The same of conversations: what it decides is for the events of each.
@@ -383,33 +364,18 @@ impl Engine {
         let mut pointers = Vec::new();
         let mut users = Vec::new();
         let mut append = None;
+        let known: Vec<_> = conversations.iter().map(|c| c.untaken()).collect();
         for conversation in conversations.iter_mut() {
             let (pointer, function, user) = conversation.to_step();
             pointers.push(pointer);
             users.push(user);
             append = function;
         }
-        if pointers.is_empty() {
-            return Ok(Vec::new()); // there is no callback
-        }
-        // Safety: as above; the events are borrowed with their conversations.
-        let outcome =
-            self.pass(&pointers, |sessions, count, results, statuses, errors, error| unsafe {
-                sys::dsv4_engine_step_events(
-                    self.as_ptr(),
-                    sessions,
-                    count,
-                    append,
-                    users.as_ptr(),
-                    results,
-                    statuses,
-                    errors,
-                    error,
-                )
-            })?;
-        for (conversation, step) in conversations.iter_mut().zip(&outcome) {
+        // The events are borrowed with their conversations.
+        let outcome = self.pass(&pointers, append, &users)?;
+        for ((conversation, step), known) in conversations.iter_mut().zip(&outcome).zip(known) {
             if let Ok(step) = step {
-                conversation.set_finish(step.finish);
+                conversation.took(known, step.finish);
             }
         }
         Ok(outcome)
@@ -418,14 +384,8 @@ impl Engine {
     fn pass(
         &self,
         pointers: &[*mut sys::dsv4_session],
-        step: impl FnOnce(
-            *const *mut sys::dsv4_session,
-            usize,
-            *const *mut sys::dsv4_step_result,
-            *mut sys::dsv4_status,
-            *mut *mut sys::dsv4_error,
-            *mut *mut sys::dsv4_error,
-        ) -> sys::dsv4_status,
+        callback: sys::dsv4_parser_event_fn,
+        users: &[*mut c_void],
     ) -> Result<Vec<Result<Step>>> {
         let count = pointers.len();
         let mut results = vec![sys::dsv4_step_result::default(); count];
@@ -434,14 +394,20 @@ impl Engine {
         let mut statuses = vec![sys::DSV4_OK; count];
         let mut errors = vec![std::ptr::null_mut(); count];
         let mut error = std::ptr::null_mut();
-        let status = step(
-            memory::pointer(pointers),
-            count,
-            memory::pointer(&result_pointers),
-            statuses.as_mut_ptr(),
-            errors.as_mut_ptr(),
-            &mut error,
-        );
+        // Safety: valid entries, and pointers that live during the call.
+        let status = unsafe {
+            sys::dsv4_engine_step(
+                self.as_ptr(),
+                memory::pointer(pointers),
+                count,
+                callback,
+                memory::pointer(users),
+                memory::pointer(&result_pointers),
+                statuses.as_mut_ptr(),
+                errors.as_mut_ptr(),
+                &mut error,
+            )
+        };
         let outcome = if status == sys::DSV4_OK {
             // Safety: the texts live until the next call on their sessions; the errors are ours.
             Ok((0..count)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-use crate::codes::ToolChoice;
+use crate::codes::{GrammarKind, ToolChoice};
 use crate::error::{check, Result};
 use crate::memory;
 use dsv4_sys as sys;
@@ -12,7 +12,7 @@ pub struct ToolOptions {
     pub choice: ToolChoice,
     /// The only tool that may be called.
     pub name: Option<String>,
-    /// Parameters are not held to the schemas.
+    /// Constraints of schemas that are not supported are left out.
     pub lenient: bool,
 }
 
@@ -41,14 +41,6 @@ impl PartialEq for Grammar {
     }
 }
 
-type Open = unsafe extern "C" fn(
-    *const sys::dsv4_engine,
-    *const std::os::raw::c_char,
-    usize,
-    *mut *mut sys::dsv4_grammar,
-    *mut *mut sys::dsv4_error,
-) -> sys::dsv4_status;
-
 impl Grammar {
     /// Safety: `raw` has no other owner.
     unsafe fn own(raw: *mut sys::dsv4_grammar) -> Grammar {
@@ -57,13 +49,13 @@ impl Grammar {
 
     /// Safety: the engine is open.
     pub(crate) unsafe fn open(
-        open: Open,
         engine: *const sys::dsv4_engine,
+        kind: GrammarKind,
         source: &str,
     ) -> Result<Grammar> {
         let mut raw = std::ptr::null_mut();
         let text = memory::text_pointer(source);
-        check(|error| open(engine, text, source.len(), &mut raw, error))?;
+        check(|error| sys::dsv4_grammar_open(engine, kind.0, text, source.len(), &mut raw, error))?;
         Ok(Grammar::own(raw))
     }
 
@@ -88,11 +80,44 @@ impl Grammar {
         Ok(Grammar::own(raw))
     }
 
-    /// Safety: null, or a grammar that is open.
-    pub(crate) unsafe fn share(raw: *const sys::dsv4_grammar) -> Option<Grammar> {
-        let mut shared = std::ptr::null_mut();
-        check(|error| sys::dsv4_grammar_share(raw, &mut shared, error)).ok()?;
-        Some(Grammar::own(shared))
+    /// Safety: the engine is open.
+    pub(crate) unsafe fn open_answer(
+        engine: *const sys::dsv4_engine,
+        tools: Option<&str>,
+        schema: &str,
+        options: &ToolOptions,
+    ) -> Result<Grammar> {
+        let name = memory::c_option("options.name", options.name.as_ref())?;
+        let options = sys::dsv4_tool_options {
+            choice: options.choice.0,
+            name: memory::text_of(&name),
+            lenient: options.lenient as i32,
+            ..Default::default()
+        };
+        let mut raw = std::ptr::null_mut();
+        let tools_text = tools.map_or(std::ptr::null(), memory::text_pointer);
+        let tools_length = tools.map_or(0, str::len);
+        let (text, length) = (memory::text_pointer(schema), schema.len());
+        check(|error| {
+            sys::dsv4_grammar_open_answer(
+                engine,
+                tools_text,
+                tools_length,
+                text,
+                length,
+                &options,
+                &mut raw,
+                error,
+            )
+        })?;
+        Ok(Grammar::own(raw))
+    }
+
+    /// What the grammar does not enforce of its schemas: a JSON array of places and reasons.
+    pub fn unenforced_json(&self) -> Result<String> {
+        memory::fill_string(256, |json, capacity, needed, error| unsafe {
+            sys::dsv4_grammar_get_unenforced(self.as_ptr(), json, capacity, needed, error)
+        })
     }
 
     pub(crate) fn as_ptr(&self) -> *const sys::dsv4_grammar {

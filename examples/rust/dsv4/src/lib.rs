@@ -2,16 +2,19 @@
 //! Safe Rust over libdsv4, which runs DeepSeek V4 Flash.
 //!
 //! ```no_run
-//! use dsv4::{Engine, EngineOptions, Event, Message};
+//! use dsv4::{ChatOptions, Engine, EngineOptions, Event, Message};
 //!
 //! # fn main() -> dsv4::Result<()> {
 //! let engine = Engine::open("models/dsv4-tiny", &EngineOptions::default())?;
-//! let mut conversation = engine.conversation(&[Message::user("What is the capital of France?")])?;
+//! let mut conversation = engine.conversation()?;
+//! let mut messages = vec![Message::user("What is the capital of France?")];
+//! conversation.sync(&messages, &ChatOptions::default())?;
 //! for event in conversation.events() {
 //!     if let Event::Text(text) = event? {
 //!         print!("{text}");
 //!     }
 //! }
+//! messages.push(conversation.reply().clone());
 //! # Ok(())
 //! # }
 //! ```
@@ -42,18 +45,16 @@ mod tokenizer;
 
 pub use callback::Progress;
 pub use codes::{
-    Alarms, Backend, CacheFormat, Canary, ChatEncoder, Code, DraftStop, Drafter, Finish, LogLevel, Numerics,
+    Alarms, Backend, Canary, ChatEncoder, Code, Drafter, Finish, GrammarKind, LogLevel,
     ProgressPhase, ProgressUnit, ReuseLimit, Role, ThinkingMode, ToolChoice,
 };
 pub use conversation::{Conversation, Events};
-pub use engine::{create_group_id, serve_group, Engine, EngineOptions};
+pub use engine::{create_group_id, list_devices, serve_group, Engine, EngineOptions, GroupOptions};
 pub use error::{Error, Result};
 pub use grammar::{Grammar, ToolOptions};
 pub use log::{clear_log, set_log};
-pub use message::{
-    parse_completion, render_text, render_text_json, ChatOptions, Message, ToolCall,
-};
-pub use mirror::{DeviceInfo, EngineIdentity, EngineInfo, EngineMetrics, Stats, SyncResult};
+pub use message::{render_text, ChatOptions, Message, ToolCall};
+pub use mirror::{Device, DeviceInfo, EngineIdentity, EngineInfo, EngineMetrics, Stats, SyncResult};
 pub use parser::{Event, Parser, ParserOptions};
 pub use sampling::Sampling;
 pub use session::{

@@ -139,60 +139,34 @@ pub struct ChatOptions {
     /// The reasoning of earlier turns stays.
     pub keep_reasoning: bool,
     pub omit_begin: bool,
-    /// Messages that were rendered already, whose prompt the result continues: as they are, or as
-    /// JSON.
-    pub context: Vec<Message>,
-    pub context_json: String,
     pub encoder: ChatEncoder,
+    /// JSON of messages that were rendered already, whose prompt the result continues.
+    pub context: String,
 }
 
 impl ChatOptions {
     /// Calls `use_it` with the struct of C, which borrows from `self`.
     pub(crate) fn with_c<T>(&self, use_it: impl FnOnce(*const sys::dsv4_chat_options) -> T) -> T {
-        let context = MessageViews::new(&self.context);
         use_it(&sys::dsv4_chat_options {
             thinking: self.thinking.0,
             keep_reasoning: self.keep_reasoning.into(),
             omit_begin: self.omit_begin.into(),
-            context: text_pointer(&self.context_json),
-            context_length: self.context_json.len() as u64,
-            context_messages: context.as_ptr(),
-            context_message_count: context.len() as u64,
             encoder: self.encoder.0,
+            context: text_pointer(&self.context),
+            context_length: self.context.len() as u64,
             ..Default::default()
         })
     }
 }
 
-/// The prompt as text, for people; it is not to be tokenized.
-pub fn render_text(messages: &[Message], options: &ChatOptions) -> Result<String> {
-    check_abi()?;
-    let messages = MessageViews::new(messages);
-    options.with_c(|options| {
-        // Safety: all pointers are valid during the call, as in what follows.
-        memory::fill_string(4096, |text, capacity, needed, error| unsafe {
-            let (messages, count) = (messages.as_ptr(), messages.len());
-            sys::dsv4_chat_render_text(messages, count, options, text, capacity, needed, error)
-        })
-    })
-}
-
-/// The same with messages as JSON in the form of OpenAI's chat API.
-pub fn render_text_json(messages: &str, options: &ChatOptions) -> Result<String> {
+/// The prompt of a JSON array of messages as text, for people; it is not to be tokenized.
+pub fn render_text(messages: &str, options: &ChatOptions) -> Result<String> {
     check_abi()?;
     options.with_c(|options| {
+        // Safety: all pointers are valid during the call.
         memory::fill_string(4096, |text, capacity, needed, error| unsafe {
             let (json, length) = (text_pointer(messages), messages.len());
-            sys::dsv4_chat_render_text_json(json, length, options, text, capacity, needed, error)
+            sys::dsv4_chat_render_text(json, length, options, text, capacity, needed, error)
         })
-    })
-}
-
-/// A whole completion to the assistant's message as JSON, as strictly as the published parser.
-pub fn parse_completion(completion: &str, thinking: ThinkingMode) -> Result<String> {
-    check_abi()?;
-    memory::fill_string(2 * completion.len() + 256, |json, capacity, needed, error| unsafe {
-        let (text, length) = (text_pointer(completion), completion.len());
-        sys::dsv4_chat_parse(text, length, thinking.0, json, capacity, needed, error)
     })
 }

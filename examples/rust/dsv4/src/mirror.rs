@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the library reports, copied out of its structs.
 
-use crate::codes::{
-    Alarms, Backend, CacheFormat, Canary, DraftStop, Drafter, Numerics, ReuseLimit,
-};
+use crate::codes::{Alarms, Backend, Canary, Drafter, ReuseLimit};
 use crate::error::{check, Result};
 use crate::memory;
 use dsv4_sys as sys;
@@ -69,7 +67,8 @@ mirrors! {
     /// The effective configuration of an engine and its memory.
     EngineInfo of dsv4_engine_info {
         backend: Backend,
-        numerics: Numerics,
+        /// "published", "fp32" or "exact".
+        numerics: String,
         threads: i32,
         context_tokens: i64,
         cache_tokens: i64,
@@ -77,21 +76,21 @@ mirrors! {
         prefill_chunk_tokens: i32,
         vocab_size: i32,
         has_tokenizer: bool,
-        has_mtp: bool,
         bos_token: i32,
         eos_token: i32,
         layers: i32,
         weight_bytes: u64,
         cache_bytes: u64,
         workspace_bytes: u64,
-        cache_format: CacheFormat,
+        /// "packed", "bf16", "fp8_per_tensor" or "f32".
+        cache_format: String,
         max_draft_tokens: i32,
         cache_window_bytes: u64,
         cache_compressed_bytes: u64,
         cache_index_bytes: u64,
         cache_state_bytes: u64,
         device_count: i32,
-        step_exchanges: i32,
+        step_exchanges: i64,
         token_exchange_bytes: u64,
         device_weight_bytes: u64,
         device_cache_bytes: u64,
@@ -105,6 +104,10 @@ mirrors! {
         disk_experts: i64,
         canary: Canary,
         cpu_experts: i32,
+        /// Of one session without drafts; 0: not predicted.
+        predicted_decode_tokens_per_second: f64,
+        /// Of a long prompt; 0: not predicted.
+        predicted_prefill_tokens_per_second: f64,
     }
 
     /// What an engine has done since it was opened, and what it holds now.
@@ -168,6 +171,24 @@ mirrors! {
         workspace_bytes: u64,
     }
 
+    /// A device that an engine can use.
+    Device of dsv4_device {
+        /// [`Backend::CUDA`] for a GPU, or [`Backend::CPU`].
+        backend: Backend,
+        /// For [`crate::EngineOptions::devices`]; -1: `reason` says why no GPU is listed.
+        index: i32,
+        usable: bool,
+        /// Of a GPU: 120 for 12.0.
+        compute_capability: i32,
+        /// The sizes are the system's.
+        integrated: bool,
+        total_bytes: u64,
+        free_bytes: u64,
+        name: String,
+        /// Why it is not usable.
+        reason: String,
+    }
+
     /// What an engine's results were made on and of.
     EngineIdentity of dsv4_engine_identity {
         device: String,
@@ -176,6 +197,10 @@ mirrors! {
         fingerprint: String,
         /// Why no GPU was taken; empty where one was, or none was asked for.
         backend_reason: String,
+        /// "preview" or "0731"; empty without a tokenizer.
+        chat_encoder: String,
+        /// Why chat_encoder is a guess; empty if a file of the folder identifies it.
+        chat_encoder_guess: String,
     }
 
     /// What a sync kept.
@@ -191,6 +216,8 @@ mirrors! {
 
     /// What a session holds, and what it did since the last sync.
     Stats of dsv4_session_stats {
+        /// In effect.
+        seed: u64,
         context_tokens: i64,
         used_tokens: i64,
         prompt_tokens: i64,
@@ -206,7 +233,6 @@ mirrors! {
         draft_steps: i64,
         acceptance_length: f64,
         first_acceptance: f64,
-        draft_stop: DraftStop,
         /// Raised since the last sync.
         alarms: Alarms,
     }

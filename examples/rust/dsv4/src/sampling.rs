@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 use crate::grammar::Grammar;
-use crate::memory::{counted_string, pointer, slice, string};
+use crate::memory::pointer;
 use dsv4_sys as sys;
 use std::os::raw::c_char;
 
-/// How a session chooses the next token. 0, and empty, is off; [`Engine::sampling`] gives the
-/// model's own.
+/// How a session chooses the next token. 0 is the model's own value, which [`Engine::sampling`]
+/// gives.
 ///
 /// [`Engine::sampling`]: crate::Engine::sampling
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sampling {
-    /// 0: the most likely token.
+    /// [`Sampling::GREEDY`]: the most likely token.
     pub temperature: f32,
     pub top_k: i32,
     pub top_p: f32,
     pub min_p: f32,
     pub repetition_penalty: f32,
+    /// [`Sampling::RANDOM_SEED`]: another one each time.
     pub seed: u64,
     pub max_tokens: i64,
     pub presence_penalty: f32,
@@ -38,6 +39,11 @@ pub struct Sampling {
 }
 
 impl Sampling {
+    /// A temperature: always the most likely token.
+    pub const GREEDY: f32 = sys::DSV4_GREEDY;
+    /// A seed: a random one is drawn.
+    pub const RANDOM_SEED: u64 = sys::DSV4_SEED_RANDOM;
+
     /// Calls `use_it` with the struct of C, which borrows from `self`.
     pub(crate) fn with_c<T>(&self, use_it: impl FnOnce(*const sys::dsv4_sampling) -> T) -> T {
         let (bias_tokens, biases): (Vec<i32>, Vec<f32>) = self.bias.iter().copied().unzip();
@@ -74,15 +80,8 @@ impl Sampling {
         })
     }
 
-    /// Safety: its pointers are valid for their counts.
-    pub(crate) unsafe fn from_c(c: &sys::dsv4_sampling) -> Sampling {
-        let bias_tokens = slice(c.bias_tokens, c.bias_count as usize);
-        let biases = slice(c.biases, c.bias_count as usize);
-        let strings = slice(c.stop_strings, c.stop_string_count as usize);
-        let stop_string = |i: usize| match c.stop_string_lengths.is_null() {
-            true => string(strings[i]),
-            false => counted_string(strings[i], *c.stop_string_lengths.add(i)),
-        };
+    /// Of the values that 0 stands for.
+    pub(crate) fn from_c(c: &sys::dsv4_sampling) -> Sampling {
         Sampling {
             temperature: c.temperature,
             top_k: c.top_k,
@@ -91,17 +90,7 @@ impl Sampling {
             repetition_penalty: c.repetition_penalty,
             seed: c.seed,
             max_tokens: c.max_tokens,
-            presence_penalty: c.presence_penalty,
-            frequency_penalty: c.frequency_penalty,
-            bias: bias_tokens.iter().copied().zip(biases.iter().copied()).collect(),
-            banned_tokens: slice(c.banned_tokens, c.banned_count as usize).to_vec(),
-            forced_tokens: slice(c.forced_tokens, c.forced_count as usize).to_vec(),
-            max_thinking_tokens: c.max_thinking_tokens,
-            stop_tokens: slice(c.stop_tokens, c.stop_token_count as usize).to_vec(),
-            stop_strings: (0..strings.len()).map(stop_string).collect(),
-            log_probs: c.log_probs,
-            draft_tokens: c.draft_tokens,
-            grammar: if c.grammar.is_null() { None } else { Grammar::share(c.grammar) },
+            ..Default::default()
         }
     }
 }

@@ -16,8 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// How a session is opened.
 #[derive(Clone, Debug, Default)]
 pub struct SessionOptions {
-    /// `None`: the model's own.
-    pub sampling: Option<Sampling>,
+    pub sampling: Sampling,
     /// The session shares prefixes with sessions of the same salt alone.
     pub cache_salt: u64,
 }
@@ -28,17 +27,13 @@ impl SessionOptions {
         &self,
         use_it: impl FnOnce(*const sys::dsv4_session_options) -> T,
     ) -> T {
-        let use_sampling = |sampling| {
+        self.sampling.with_c(|sampling| {
             use_it(&sys::dsv4_session_options {
                 sampling,
                 cache_salt: self.cache_salt,
                 ..Default::default()
             })
-        };
-        match &self.sampling {
-            Some(sampling) => sampling.with_c(use_sampling),
-            None => use_sampling(std::ptr::null()),
-        }
+        })
     }
 }
 
@@ -84,9 +79,15 @@ pub struct LogProbs {
 }
 
 /// The tokens that may come next, all of them at first.
-pub struct AllowedTokens<'a>(&'a mut [u32]);
+#[derive(Clone, Debug)]
+pub struct AllowedTokens(Vec<u32>);
 
-impl AllowedTokens<'_> {
+impl AllowedTokens {
+    /// All tokens of a vocabulary: see `EngineInfo::vocab_size`.
+    pub fn new(vocab_size: i32) -> AllowedTokens {
+        AllowedTokens(vec![u32::MAX; (vocab_size as usize + 31) / 32])
+    }
+
     pub fn forbid(&mut self, token: i32) {
         self.0[token as usize / 32] &= !(1 << (token % 32));
     }
@@ -97,24 +98,6 @@ impl AllowedTokens<'_> {
             self.0[*token as usize / 32] |= 1 << (token % 32);
         }
     }
-}
-
-type TokenMask =
-    Box<dyn Fn(&[i32], usize, &mut AllowedTokens<'_>) -> ControlFlow<()> + Send + Sync>;
-
-unsafe extern "C" fn mask_tokens(
-    user: *mut c_void,
-    tokens: *const i32,
-    count: usize,
-    prompt_tokens: i64,
-    allowed: *mut u32,
-    words: usize,
-) -> i32 {
-    let mask = &*user.cast::<TokenMask>();
-    let tokens = memory::slice(tokens, count);
-    let mut allowed = AllowedTokens(std::slice::from_raw_parts_mut(allowed, words));
-    catch(|| mask(tokens, prompt_tokens as usize, &mut allowed))
-        .map_or(1, |flow| flow.is_break() as i32)
 }
 
 struct RawSession(NonNull<sys::dsv4_session>);
@@ -162,8 +145,6 @@ impl CancelHandle {
 pub struct Session {
     raw: NonNull<sys::dsv4_session>,
     cancellable: Cancellable,
-    // What the library has pointers to, until the session is closed; forks call the same.
-    mask: Option<Arc<TokenMask>>,
     engine: Arc<EngineHandle>,
 }
 
@@ -174,22 +155,18 @@ impl Drop for Session {
     fn drop(&mut self) {
         let mut session = lock(&self.cancellable);
         *session = None;
-        // Safety: owned, and closed once: no other thread can cancel it any more. Mask and engine are
-        // dropped after it.
+        // Safety: owned, and closed once: no other thread can cancel it any more. The engine is dropped
+        // after it.
         unsafe { sys::dsv4_session_close(self.raw.as_ptr()) }
     }
 }
 
 impl Session {
     /// Takes over what the library opened, not NULL.
-    pub(crate) fn own(
-        raw: *mut sys::dsv4_session,
-        engine: Arc<EngineHandle>,
-        mask: Option<Arc<TokenMask>>,
-    ) -> Session {
+    pub(crate) fn own(raw: *mut sys::dsv4_session, engine: Arc<EngineHandle>) -> Session {
         let raw = NonNull::new(raw).expect("a session");
         let cancellable = Arc::new(Mutex::new(Some(RawSession(raw))));
-        Session { raw, cancellable, mask, engine }
+        Session { raw, cancellable, engine }
     }
 
     pub(crate) fn as_ptr(&self) -> *mut sys::dsv4_session {
@@ -200,12 +177,12 @@ impl Session {
         CancelHandle(self.cancellable.clone())
     }
 
-    /// Another session that continues like this one, token mask included; rows are shared, not copied.
+    /// Another session that continues like this one, allowed tokens included; rows are shared, not copied.
     pub fn fork(&mut self) -> Result<Session> {
         let mut fork = std::ptr::null_mut();
         // Safety: open and exclusive, as in all that follows.
         check(|error| unsafe { sys::dsv4_session_fork(self.as_ptr(), &mut fork, error) })?;
-        Ok(Session::own(fork, self.engine.clone(), self.mask.clone()))
+        Ok(Session::own(fork, self.engine.clone()))
     }
 
     /// Replaces the sampling parameters from the next token on.
@@ -215,41 +192,21 @@ impl Session {
         })
     }
 
-    /// The parameters in effect.
-    pub fn sampling(&self) -> Result<Sampling> {
-        let mut sampling = sys::dsv4_sampling::default();
-        check(|error| unsafe {
-            sys::dsv4_session_get_sampling(self.as_ptr(), &mut sampling, error)
-        })?;
-        // Safety: its arrays live until the next call that needs `&mut self`.
-        Ok(unsafe { Sampling::from_c(&sampling) })
-    }
-
-    /// Calls `mask` for each token to come, and each draft, with the timeline, the number of tokens
-    /// of it that are the prompt, and the set to take tokens out of. `Break` cancels the step. The
-    /// answer must depend on the arguments alone; forks call the same closure, perhaps at the same
-    /// time.
-    pub fn set_token_mask(
-        &mut self,
-        mask: impl Fn(&[i32], usize, &mut AllowedTokens<'_>) -> ControlFlow<()> + Send + Sync + 'static,
-    ) -> Result<()> {
-        let mask: Arc<TokenMask> = Arc::new(Box::new(mask));
-        let user = Arc::as_ptr(&mask) as *mut c_void;
-        check(|error| unsafe {
-            sys::dsv4_session_set_token_mask(self.as_ptr(), Some(mask_tokens), user, error)
-        })?;
-        self.mask = Some(mask);
-        Ok(())
+    /// Restricts the next token, and it alone: a step, a sync and a rewind remove it. Drafts pause.
+    pub fn set_allowed(&mut self, allowed: &AllowedTokens) -> Result<()> {
+        self.set_allowed_words(&allowed.0)
     }
 
     /// Allows all tokens again.
-    pub fn clear_token_mask(&mut self) -> Result<()> {
-        let none = std::ptr::null_mut();
+    pub fn allow_all(&mut self) -> Result<()> {
+        self.set_allowed_words(&[])
+    }
+
+    fn set_allowed_words(&mut self, words: &[u32]) -> Result<()> {
         check(|error| unsafe {
-            sys::dsv4_session_set_token_mask(self.as_ptr(), None, none, error)
-        })?;
-        self.mask = None;
-        Ok(())
+            let (session, pointer) = (self.as_ptr(), memory::pointer(words));
+            sys::dsv4_session_set_allowed(session, pointer, words.len(), error)
+        })
     }
 
     /// Makes the timeline equal to the whole list; rows of what is known already are kept. Computes
@@ -378,7 +335,7 @@ impl Session {
         })
     }
 
-    /// Becomes the session that was saved; sampling, mask and salt stay, but a saved grammar takes
+    /// Becomes the session that was saved; sampling and salt stay, but a saved grammar takes
     /// the place of its own. That of a conversation keeps its messages, and takes what their prompt
     /// has in common with what was saved.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {

@@ -2,7 +2,7 @@
 use crate::engine::{Engine, EngineHandle};
 use crate::error::{check, check_abi, Result};
 use crate::memory;
-use crate::message::{ChatOptions, Message, MessageViews};
+use crate::message::ChatOptions;
 use dsv4_sys as sys;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -99,32 +99,14 @@ impl Tokenizer {
         unsafe { sys::dsv4_tokenizer_get_vocab_size(self.as_ptr()) }
     }
 
-    /// The prompt of a conversation, in which no message can forge a turn.
-    pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<Vec<i32>> {
-        let messages = MessageViews::new(messages);
-        options.with_c(|options| {
-            memory::fill(1024, |ids, capacity, needed, error| unsafe {
-                sys::dsv4_chat_render_messages(
-                    self.as_ptr(),
-                    messages.as_ptr(),
-                    messages.len(),
-                    options,
-                    ids,
-                    capacity,
-                    needed,
-                    error,
-                )
-            })
-        })
-    }
-
-    /// The same with messages as JSON in the form of OpenAI's chat API.
-    pub fn render_json(&self, messages: &str, options: &ChatOptions) -> Result<Vec<i32>> {
+    /// The prompt of a JSON array of messages in the form of OpenAI's chat API. No message can forge
+    /// a turn.
+    pub fn render(&self, messages: &str, options: &ChatOptions) -> Result<Vec<i32>> {
         options.with_c(|options| {
             memory::fill(1024, |ids, capacity, needed, error| unsafe {
                 let (text, length) = (memory::text_pointer(messages), messages.len());
                 let raw = self.as_ptr();
-                sys::dsv4_chat_render_json(raw, text, length, options, ids, capacity, needed, error)
+                sys::dsv4_chat_render(raw, text, length, options, ids, capacity, needed, error)
             })
         })
     }

@@ -4,21 +4,23 @@
 listing! {
     dsv4_tool_call { struct_size, reserved, id, id_length, name, name_length, arguments, arguments_length }
     dsv4_message { struct_size, role, content, content_length, reasoning, reasoning_length, tool_calls, tool_call_count, tool_call_id, tool_call_id_length, tools, tools_length, response_format, response_format_length, task, task_length, wo_eos, reserved }
-    dsv4_chat_options { struct_size, thinking, keep_reasoning, omit_begin, context, context_length, context_messages, context_message_count, encoder, reserved }
-    dsv4_engine_options { struct_size, backend, numerics, device_count, devices, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, threads, reserved, progress, progress_user, cache_format, max_draft_tokens, tuning_dir, drafter, reserved2, device_weight_bytes, host_weight_bytes, group_id, group_size, group_rank, expert_profile, skip_canary, cpu_experts }
-    dsv4_engine_info { struct_size, backend, numerics, threads, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, vocab_size, has_tokenizer, has_mtp, bos_token, eos_token, layers, weight_bytes, cache_bytes, workspace_bytes, cache_format, max_draft_tokens, cache_window_bytes, cache_compressed_bytes, cache_index_bytes, cache_state_bytes, device_count, step_exchanges, token_exchange_bytes, device_weight_bytes, device_cache_bytes, device_workspace_bytes, checkpoint_drafter, drafter, device_experts, host_experts, host_weight_bytes, token_expert_bytes, disk_experts, canary, cpu_experts }
+    dsv4_chat_options { struct_size, thinking, keep_reasoning, omit_begin, encoder, reserved, context, context_length }
+    dsv4_device { struct_size, backend, index, usable, compute_capability, integrated, total_bytes, free_bytes, name, reason }
+    dsv4_group_options { struct_size, size, id, rank, reserved }
+    dsv4_engine_options { struct_size, backend, device_count, max_sessions, devices, context_tokens, cache_tokens, device_weight_bytes, host_weight_bytes, prefill_chunk_tokens, threads, drafter, max_draft_tokens, progress, progress_user, group, settings, setting_count }
+    dsv4_engine_info { struct_size, vocab_size, layers, bos_token, eos_token, has_tokenizer, checkpoint_drafter, canary, backend, threads, max_sessions, prefill_chunk_tokens, drafter, max_draft_tokens, cpu_experts, device_count, context_tokens, cache_tokens, numerics, cache_format, weight_bytes, workspace_bytes, cache_bytes, cache_window_bytes, cache_compressed_bytes, cache_index_bytes, cache_state_bytes, device_weight_bytes, device_cache_bytes, device_workspace_bytes, device_experts, host_experts, disk_experts, host_weight_bytes, token_expert_bytes, token_exchange_bytes, step_exchanges, predicted_decode_tokens_per_second, predicted_prefill_tokens_per_second }
     dsv4_device_info { struct_size, index, weight_bytes, cache_bytes, workspace_bytes }
-    dsv4_engine_identity { struct_size, reserved, device, weight_format, fingerprint, backend_reason }
-    dsv4_engine_metrics { struct_size, device_lost, sessions, waiting_requests, steps, step_seconds, step_tokens, cancelled_requests, failed_requests, prompt_tokens, reused_tokens, prefix_cache_tokens, prefilled_tokens, generated_tokens, draft_steps, drafted_tokens, accepted_tokens, exchanged_bytes, window_blocks, window_blocks_used, window_blocks_cached, compressed_kv_blocks, compressed_kv_blocks_used, compressed_kv_blocks_cached, state_slots, state_slots_used, state_slots_cached, suspended, alarm_nonfinite_logits, alarm_frozen_logits, alarm_token_run, alarm_bos_run, alarm_few_accepted, device_expert_reads, host_expert_reads, host_read_bytes, moved_experts, disk_expert_reads, disk_read_bytes, disk_read_seconds, device_read_bytes, streamed_bytes, stream_seconds, alarm_canary, cpu_expert_reads, cpu_read_bytes, cpu_seconds, device_read_seconds, host_read_seconds }
+    dsv4_engine_identity { struct_size, reserved, device, weight_format, fingerprint, backend_reason, chat_encoder, chat_encoder_guess }
+    dsv4_engine_metrics { struct_size, suspended, device_lost, sessions, waiting_requests, window_blocks, window_blocks_used, window_blocks_cached, compressed_kv_blocks, compressed_kv_blocks_used, compressed_kv_blocks_cached, state_slots, state_slots_used, state_slots_cached, steps, step_seconds, step_tokens, cancelled_requests, failed_requests, exchanged_bytes, prompt_tokens, reused_tokens, prefix_cache_tokens, prefilled_tokens, generated_tokens, draft_steps, drafted_tokens, accepted_tokens, moved_experts, device_expert_reads, device_read_bytes, host_expert_reads, host_read_bytes, device_read_seconds, host_read_seconds, streamed_bytes, stream_seconds, disk_expert_reads, disk_read_bytes, disk_read_seconds, cpu_expert_reads, cpu_read_bytes, cpu_seconds, alarm_nonfinite_logits, alarm_frozen_logits, alarm_token_run, alarm_bos_run, alarm_few_accepted, alarm_canary }
     dsv4_tool_options { struct_size, choice, name, lenient, reserved }
     dsv4_parser_options { struct_size, thinking, id_prefix }
     dsv4_parser_event { struct_size, r#type, call, repaired, incomplete, stopped, text, text_length, id, id_length, reason, reason_length }
     dsv4_sampling { struct_size, temperature, top_k, top_p, min_p, repetition_penalty, seed, max_tokens, presence_penalty, frequency_penalty, bias_tokens, biases, bias_count, banned_tokens, banned_count, forced_tokens, forced_count, max_thinking_tokens, stop_tokens, stop_token_count, stop_strings, stop_string_lengths, stop_string_count, log_probs, draft_tokens, grammar }
     dsv4_session_options { struct_size, reserved, sampling, cache_salt }
     dsv4_sync_options { struct_size, log_probs_count, log_probs_begin }
-    dsv4_sync_result { struct_size, reserved, common_tokens, reused_tokens, pending_tokens, prefix_cache_tokens, limit_position, limit, reserved2 }
+    dsv4_sync_result { struct_size, limit, common_tokens, reused_tokens, pending_tokens, prefix_cache_tokens, limit_position }
     dsv4_step_result { struct_size, token, finish, text_length, text }
-    dsv4_session_stats { struct_size, reserved, context_tokens, used_tokens, prompt_tokens, cached_tokens, prefilled_tokens, generated_tokens, prefill_seconds, decode_seconds, cache_bytes, prefix_cache_tokens, drafted_tokens, accepted_tokens, draft_steps, acceptance_length, first_acceptance, draft_stop, alarms }
+    dsv4_session_stats { struct_size, alarms, seed, context_tokens, used_tokens, prompt_tokens, cached_tokens, prefilled_tokens, generated_tokens, prefill_seconds, decode_seconds, cache_bytes, prefix_cache_tokens, drafted_tokens, accepted_tokens, draft_steps, acceptance_length, first_acceptance }
     ;
     DSV4_ABI_VERSION
     DSV4_ROLE_SYSTEM
@@ -38,14 +40,6 @@ listing! {
     DSV4_BACKEND_CPU
     DSV4_BACKEND_REFERENCE
     DSV4_BACKEND_CUDA
-    DSV4_NUMERICS_PUBLISHED
-    DSV4_NUMERICS_FP32
-    DSV4_NUMERICS_EXACT
-    DSV4_CACHE_AUTO
-    DSV4_CACHE_PACKED
-    DSV4_CACHE_BF16
-    DSV4_CACHE_FP8_PER_TENSOR
-    DSV4_CACHE_F32
     DSV4_DRAFTER_AUTO
     DSV4_DRAFTER_NONE
     DSV4_DRAFTER_MTP
@@ -78,6 +72,9 @@ listing! {
     DSV4_ERR_VERSION_MISMATCH
     DSV4_ERR_INTERNAL
     DSV4_ERR_SUSPENDED
+    DSV4_GRAMMAR_SCHEMA
+    DSV4_GRAMMAR_REGEX
+    DSV4_GRAMMAR_EBNF
     DSV4_TOOL_CHOICE_AUTO
     DSV4_TOOL_CHOICE_NONE
     DSV4_TOOL_CHOICE_REQUIRED
@@ -91,6 +88,8 @@ listing! {
     DSV4_PARSER_TOOL_CALL_END
     DSV4_PARSER_MALFORMED
     DSV4_PARSER_END
+    DSV4_GREEDY
+    DSV4_SEED_RANDOM
     DSV4_REUSE_ALL
     DSV4_REUSE_LAST_TOKEN
     DSV4_REUSE_DIFFERENT
@@ -104,8 +103,6 @@ listing! {
     DSV4_FINISH_TOOL_CALL
     DSV4_FINISH_CANCELLED
     DSV4_FINISH_ERROR
-    DSV4_DRAFT_STOP_NONE
-    DSV4_DRAFT_STOP_FEW_ACCEPTED
     DSV4_ALARM_NONFINITE_LOGITS
     DSV4_ALARM_FROZEN_LOGITS
     DSV4_ALARM_TOKEN_RUN
@@ -119,32 +116,19 @@ listing! {
     dsv4_get_version
     dsv4_get_build_info
     dsv4_chat_render
-    dsv4_chat_render_messages
     dsv4_chat_render_text
-    dsv4_chat_render_json
-    dsv4_chat_render_text_json
-    dsv4_chat_parse
-    dsv4_session_open_messages
-    dsv4_session_open_json
-    dsv4_session_append_messages
-    dsv4_session_append_json
+    dsv4_session_sync_messages
+    dsv4_session_sync_json
     dsv4_session_step_events
-    dsv4_engine_step_events
+    dsv4_engine_step
     dsv4_session_end_turn
-    dsv4_session_get_message_count
-    dsv4_session_truncate_messages
-    dsv4_session_replace_messages
-    dsv4_session_replace_json
-    dsv4_session_get_messages_json
-    dsv4_session_set_chat_options
     dsv4_session_get_reply_json
+    dsv4_list_devices
     dsv4_engine_open
     dsv4_engine_close
     dsv4_engine_get_info
-    dsv4_engine_get_device
     dsv4_engine_get_identity
     dsv4_engine_get_metrics
-    dsv4_engine_get_metrics_json
     dsv4_engine_suspend
     dsv4_engine_resume
     dsv4_plan
@@ -158,11 +142,10 @@ listing! {
     dsv4_error_get_argument
     dsv4_error_free
     dsv4_status_get_name
-    dsv4_grammar_open_schema
-    dsv4_grammar_open_regex
-    dsv4_grammar_open_ebnf
+    dsv4_grammar_open
     dsv4_grammar_open_tools
-    dsv4_grammar_share
+    dsv4_grammar_open_answer
+    dsv4_grammar_get_unenforced
     dsv4_grammar_close
     dsv4_log_set_callback
     dsv4_parser_open
@@ -175,13 +158,11 @@ listing! {
     dsv4_session_close
     dsv4_session_fork
     dsv4_session_set_sampling
-    dsv4_session_get_sampling
-    dsv4_session_set_token_mask
+    dsv4_session_set_allowed
     dsv4_session_sync
     dsv4_session_rewind
     dsv4_session_prefill
     dsv4_session_step
-    dsv4_engine_step
     dsv4_session_cancel
     dsv4_session_stop
     dsv4_session_resume

@@ -45,52 +45,12 @@ fn panics_go_around_c() {
     session.sync(&tokens).unwrap();
     let expected = continued(&mut session, 4);
     session.rewind(tokens.len() as i64).unwrap();
-    session.set_token_mask(|_, _, _| panic!("by mask")).unwrap();
-    assert_eq!(panic_of(|| session.step()), "by mask");
-    assert_eq!(panic_of(|| engine.step(&mut [&mut session])), "by mask");
     let file = TemporaryFile::new("panic");
     assert_eq!(panic_of(|| session.save_with_progress(&file.0, panics)), "by progress");
     assert!(!file.0.exists());
 
     // The session is none the worse for it.
-    session.clear_token_mask().unwrap();
     assert_eq!(continued(&mut session, 4), expected);
-}
-
-#[test]
-fn a_token_mask_decides() {
-    let engine = open();
-    let tokens = prompt(&engine);
-    let mut session = engine.session().unwrap();
-    session.sync(&tokens).unwrap();
-    let first = session.fork().unwrap().step().unwrap().token;
-
-    // Forbids the first choice, then dictates.
-    let prompt_length = tokens.len();
-    let dictated = Arc::new(vec![40, 41, 42]);
-    let dictation = dictated.clone();
-    session
-        .set_token_mask(move |timeline, prompt, allowed| {
-            assert_eq!((timeline.len() >= prompt_length, prompt), (true, prompt_length));
-            match timeline.len() - prompt {
-                0 => allowed.forbid(first),
-                said if said <= dictation.len() => allowed.allow_only(&dictation[said - 1..said]),
-                _ => return ControlFlow::Break(()),
-            }
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-    let mut fork = session.fork().unwrap();
-    assert_ne!(session.step().unwrap().token, first);
-    assert_eq!(continued(&mut session, 3), *dictated);
-    assert_eq!(session.step().unwrap_err().code(), Code::CANCELLED);
-
-    // The closure lives as long as any session that calls it.
-    drop(session);
-    assert_ne!(fork.step().unwrap().token, first);
-    assert_eq!(Arc::strong_count(&dictated), 2);
-    fork.clear_token_mask().unwrap();
-    assert_eq!(Arc::strong_count(&dictated), 1);
 }
 
 #[test]

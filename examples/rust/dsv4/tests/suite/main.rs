@@ -8,7 +8,7 @@ mod session;
 mod text;
 mod threads;
 
-use dsv4::{ChatOptions, Engine, EngineOptions, Message};
+use dsv4::{ChatOptions, Engine, EngineOptions};
 use std::path::PathBuf;
 
 pub const QUESTION: &str = "What is the capital of France?";
@@ -21,9 +21,14 @@ pub fn open() -> Engine {
     Engine::open(model(), &EngineOptions::default()).unwrap()
 }
 
+/// A user's message as a JSON array; the text needs no escapes.
+pub fn json(text: &str) -> String {
+    format!(r#"[{{"role": "user", "content": "{text}"}}]"#)
+}
+
 pub fn prompt(engine: &Engine) -> Vec<i32> {
     let tokenizer = engine.tokenizer().unwrap();
-    tokenizer.render(&[Message::user(QUESTION)], &ChatOptions::default()).unwrap()
+    tokenizer.render(&json(QUESTION), &ChatOptions::default()).unwrap()
 }
 
 /// Tokens without meaning that fill several chunks.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 use crate::{continued, long_prompt, open, prompt, TemporaryFile};
 use dsv4::{
-    Code, Finish, Grammar, ProgressPhase, ProgressUnit, ReuseLimit, Sampling, SessionOptions,
-    SyncOptions, ToolChoice, ToolOptions,
+    AllowedTokens, Code, Finish, Grammar, GrammarKind, ProgressPhase, ProgressUnit, ReuseLimit,
+    Sampling, SessionOptions, SyncOptions, ToolChoice, ToolOptions,
 };
 use std::ops::ControlFlow;
 
@@ -49,6 +49,28 @@ fn rewound_and_forked_sessions_continue_alike() {
 }
 
 #[test]
+fn allowed_tokens_are_those_of_the_next_token() {
+    let engine = open();
+    let mut session = engine.session().unwrap();
+    session.sync(&prompt(&engine)).unwrap();
+    let first = session.fork().unwrap().step().unwrap().token;
+    let mut allowed = AllowedTokens::new(engine.info().unwrap().vocab_size);
+    allowed.forbid(first);
+    session.set_allowed(&allowed).unwrap();
+    let mut fork = session.fork().unwrap();
+    assert_ne!(session.step().unwrap().token, first);
+    assert_ne!(fork.step().unwrap().token, first);
+    allowed.allow_only(&[40]);
+    session.set_allowed(&allowed).unwrap();
+    assert_eq!(session.step().unwrap().token, 40);
+    session.set_allowed(&allowed).unwrap();
+    session.allow_all().unwrap();
+    assert_ne!(session.step().unwrap().token, 40);
+    let wrong = session.set_allowed(&AllowedTokens::new(32)).unwrap_err();
+    assert_eq!(wrong.code(), Code::INVALID_ARGUMENT);
+}
+
+#[test]
 fn answers_match_their_grammar() {
     let engine = open();
     let answer = |grammar: &Grammar| {
@@ -59,9 +81,8 @@ fn answers_match_their_grammar() {
             grammar: Some(grammar.clone()),
             ..Default::default()
         };
-        let options = SessionOptions { sampling: Some(sampling), cache_salt: 0 };
+        let options = SessionOptions { sampling, cache_salt: 0 };
         let mut session = engine.session_with(&options).unwrap();
-        assert!(session.sampling().unwrap().grammar.is_some());
         session.sync(&prompt(&engine)).unwrap();
         let mut text = String::new();
         loop {
@@ -72,22 +93,19 @@ fn answers_match_their_grammar() {
             }
         }
     };
-    let regex = answer(&engine.regex_grammar("[0-9]{3}").unwrap());
+    let regex = answer(&engine.grammar(GrammarKind::REGEX, "[0-9]{3}").unwrap());
     assert!(regex.len() == 3 && regex.bytes().all(|c| c.is_ascii_digit()), "{}", regex);
-    let ebnf = answer(&engine.ebnf_grammar("root ::= \"a\" \"b\"").unwrap());
+    let ebnf = answer(&engine.grammar(GrammarKind::EBNF, "root ::= \"a\" \"b\"").unwrap());
     assert_eq!(ebnf, "ab");
-    let schema = answer(&engine.schema_grammar("{\"enum\": [7]}").unwrap());
+    let schema = answer(&engine.grammar(GrammarKind::SCHEMA, "{\"enum\": [7]}").unwrap());
     assert!(schema.contains('7'), "{}", schema);
-    let options = ToolOptions {
-        choice: ToolChoice::REQUIRED,
-        name: Some("b".into()),
-        lenient: false,
-    };
+    let options =
+        ToolOptions { choice: ToolChoice::REQUIRED, name: Some("b".into()), lenient: false };
     let tools = "[{\"name\": \"a\"}, {\"name\": \"b\"}]";
     let call = answer(&engine.tool_grammar(tools, &options).unwrap());
     assert!(call.contains("invoke name=\"b\">"), "{}", call);
-    let error = engine.schema_grammar("{\"maxItems\": -1}").unwrap_err();
-    assert_eq!((error.code(), error.argument()), (Code::INVALID_ARGUMENT, "schema"));
+    let error = engine.grammar(GrammarKind::SCHEMA, "{\"maxItems\": -1}").unwrap_err();
+    assert_eq!((error.code(), error.argument()), (Code::INVALID_ARGUMENT, "source"));
     assert!(error.message().contains("schema#/maxItems"));
 }
 
@@ -106,19 +124,20 @@ fn sampling_is_taken_and_told() {
         log_probs: 2,
         ..engine.sampling().unwrap()
     };
-    let options = SessionOptions { sampling: Some(sampling.clone()), cache_salt: 9 };
+    let options = SessionOptions { sampling, cache_salt: 9 };
     let mut session = engine.session_with(&options).unwrap();
-    let told = session.sampling().unwrap();
-    assert_eq!((told.temperature, told.top_k, told.seed), (0.5, 7, 3));
-    assert_eq!(told.bias, sampling.bias);
-    assert_eq!(told.banned_tokens, sampling.banned_tokens);
-    assert_eq!(told.stop_strings, sampling.stop_strings);
+    assert_eq!(session.stats().unwrap().seed, 3);
     session.sync(&tokens).unwrap();
     assert_eq!(continued(&mut session, 10).len(), 3);
 
     let refused = Sampling { top_p: 2.0, ..Default::default() };
     let error = session.set_sampling(&refused).unwrap_err();
     assert_eq!((error.code(), error.argument()), (Code::INVALID_ARGUMENT, "sampling.top_p"));
+
+    let drawn = Sampling { seed: Sampling::RANDOM_SEED, ..Default::default() };
+    session.set_sampling(&drawn).unwrap();
+    assert_ne!(session.stats().unwrap().seed, Sampling::RANDOM_SEED);
+    assert_eq!(engine.sampling().unwrap().temperature, Sampling::GREEDY);
 
     // A stop string ends the text before it.
     let stop = Sampling { stop_strings: vec!["France".into()], ..Default::default() };
@@ -141,7 +160,7 @@ fn log_probs_are_of_the_likeliest() {
     let engine = open();
     let tokens = prompt(&engine);
     let greedy = Sampling { log_probs: 3, ..Default::default() };
-    let options = SessionOptions { sampling: Some(greedy), cache_salt: 0 };
+    let options = SessionOptions { sampling: greedy, cache_salt: 0 };
     let mut session = engine.session_with(&options).unwrap();
     let ask = SyncOptions { log_probs_count: 1, log_probs_begin: 1 };
     session.sync_with(&tokens, ask).unwrap();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-use crate::{model, QUESTION};
+use crate::{json, model, open, QUESTION};
 use dsv4::{
-    parse_completion, render_text, render_text_json, ChatEncoder, ChatOptions, Code, Event, Message,
-    Parser, ParserOptions, ThinkingMode, Tokenizer, ToolCall,
+    render_text, ChatEncoder, ChatOptions, Code, Event, Message, Parser, ParserOptions,
+    ThinkingMode, Tokenizer, ToolCall,
 };
 
 const END: &str = "<｜end▁of▁sentence｜>";
@@ -13,7 +13,8 @@ fn text_survives_the_tokenizer() {
     for text in ["", "Hello, world!", "Émile zählt 1234567 — 数字 🙂\n\t  x"] {
         let ids = tokenizer.encode(text).unwrap();
         assert_eq!(tokenizer.decode(&ids).unwrap(), text);
-        let bytes: Vec<u8> = ids.iter().flat_map(|&id| tokenizer.token_bytes(id).unwrap()).collect();
+        let bytes: Vec<u8> =
+            ids.iter().flat_map(|&id| tokenizer.token_bytes(id).unwrap()).collect();
         assert_eq!(bytes, text.as_bytes());
     }
     let error = tokenizer.decode(&[tokenizer.vocab_size()]).unwrap_err();
@@ -28,7 +29,7 @@ fn users_forge_no_control_token() {
     let id = tokenizer.added_token(END).unwrap();
     assert_eq!(tokenizer.encode_with_added_tokens(END).unwrap(), [id]);
     assert!(!tokenizer.encode(END).unwrap().contains(&id));
-    let prompt = tokenizer.render(&[Message::user(END)], &ChatOptions::default()).unwrap();
+    let prompt = tokenizer.render(&json(END), &ChatOptions::default()).unwrap();
     assert!(!prompt.contains(&id));
     assert_eq!(tokenizer.added_token("no such token"), None);
     assert_eq!(tokenizer.added_token("a\0b"), None);
@@ -36,6 +37,7 @@ fn users_forge_no_control_token() {
 
 #[test]
 fn structs_and_json_give_the_same_prompt() {
+    let engine = open();
     let tokenizer = Tokenizer::open(model()).unwrap();
     let tools = r#"[{"type": "function", "function": {"name": "weather", "description": "d",
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]"#;
@@ -62,21 +64,21 @@ fn structs_and_json_give_the_same_prompt() {
                 {{"name": "weather", "arguments": "{{\"city\": \"Paris\"}}"}}}}]}},
             {{"role": "tool", "tool_call_id": "call_1", "content": "sunny"}}]"#
     );
-    for thinking in
-        [ThinkingMode::OFF, ThinkingMode::HIGH, ThinkingMode::MAX, ThinkingMode::LOW]
-    {
+    for thinking in [ThinkingMode::OFF, ThinkingMode::HIGH, ThinkingMode::MAX, ThinkingMode::LOW] {
         let options = ChatOptions { thinking, keep_reasoning: true, ..Default::default() };
-        let text = render_text(&messages, &options).unwrap();
-        assert_eq!(text, render_text_json(&json, &options).unwrap());
+        let text = render_text(&json, &options).unwrap();
         assert!(text.contains("sunny") && text.contains("weather") && text.contains(QUESTION));
-        let ids = tokenizer.render(&messages, &options).unwrap();
-        assert_eq!(ids, tokenizer.render_json(&json, &options).unwrap());
+        let ids = tokenizer.render(&json, &options).unwrap();
+        assert_eq!(tokenizer.decode(&ids).unwrap(), text);
+        let mut conversation = engine.conversation().unwrap();
+        conversation.sync(&messages, &options).unwrap();
+        assert_eq!(conversation.session().tokens().unwrap(), ids);
     }
 
     // What one encoder writes for HIGH, the other writes for MAX.
     let text = |encoder, thinking| {
         let options = ChatOptions { thinking, encoder, ..Default::default() };
-        render_text(&messages, &options).unwrap()
+        render_text(&json, &options).unwrap()
     };
     assert_eq!(
         text(ChatEncoder::V0731, ThinkingMode::HIGH),
@@ -86,16 +88,19 @@ fn structs_and_json_give_the_same_prompt() {
 
     // The prompt of a context and what follows it is that of all.
     let options = ChatOptions::default();
-    let after = |options| tokenizer.render(&messages[2..], &options).unwrap();
-    let context = ChatOptions { context: messages[..2].to_vec(), ..Default::default() };
-    let head = tokenizer.render(&messages[..2], &options).unwrap();
-    let whole = tokenizer.render(&messages, &options).unwrap();
-    assert_eq!([head, after(context)].concat(), whole);
+    let first =
+        r#"[{"role":"user","content":"Hi"},{"role":"assistant","content":"Ho"}]"#.to_string();
+    let second = crate::json("Bye");
+    let both = format!("{},{}", &first[..first.len() - 1], &second[1..]);
+    let context = ChatOptions { context: first.clone(), ..Default::default() };
+    let head = tokenizer.render(&first, &options).unwrap();
+    let tail = tokenizer.render(&second, &context).unwrap();
+    assert_eq!([head, tail].concat(), tokenizer.render(&both, &options).unwrap());
 
     let role = Message { role: dsv4::Role(99), ..Default::default() };
-    let error = render_text(&[role], &options).unwrap_err();
+    let error = engine.conversation().unwrap().sync(&[role], &options).unwrap_err();
     assert_eq!((error.code(), error.argument()), (Code::INVALID_ARGUMENT, "messages[0].role"));
-    let error = render_text_json("[", &options).unwrap_err();
+    let error = render_text("[", &options).unwrap_err();
     assert_eq!(error.code(), Code::CORRUPT);
 }
 
@@ -151,11 +156,6 @@ fn completions_are_parsed_however_they_are_cut() {
     let mut events = parser.feed_tokens(&tokenizer, &ids).unwrap();
     events.extend(parser.end().unwrap());
     assert_eq!(joined(events), expected);
-
-    let json = parse_completion(&completion, ThinkingMode::HIGH).unwrap();
-    assert!(json.contains(r#""reasoning_content": "Hm.""#), "{json}");
-    let error = parse_completion("no end", ThinkingMode::OFF).unwrap_err();
-    assert_eq!(error.code(), Code::CORRUPT);
 
     let mut events = parser.feed(b"a<think>b").unwrap();
     events.extend(parser.end().unwrap());

@@ -2,7 +2,7 @@
 // Stands for kernels/sm12x/arch/numbers.cuh: what the PTX ISA says of its instructions.
 #pragma once
 
-#include "kernels/reference/numerics.h"
+#include "kernels/op/quantizers.h"
 #include "tests/emulation/device.h"
 
 namespace dsv4::sm12x {
@@ -29,7 +29,7 @@ uint32_t ForBf16x2(uint32_t a, uint32_t b, F f) {
 }
 
 inline uint16_t E4M3x2(float low, float high) {
-  return static_cast<uint16_t>(reference::EncodeE4M3(low) | reference::EncodeE4M3(high) << 8);
+  return static_cast<uint16_t>(EncodeE4M3(low) | EncodeE4M3(high) << 8);
 }
 
 // Magnitudes below 8 are so many times 2^-9; the others have their exponent, less 7, in the upper

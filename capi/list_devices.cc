@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// dsv4_list_devices of include/dsv4/engine.h.
+#include "lib/proof/list_devices.h"
+
+#include <dsv4/engine.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "capi/guard.h"
+#include "capi/struct_io.h"
+#include "lib/base/mutex.h"
+#include "lib/base/status_macros.h"
+
+namespace dsv4::capi {
+namespace {
+
+// A copy of `text` that lives as long as the library. Names and reasons are few: they have no
+// changing numbers.
+const char* Static(const std::string& text) {
+  static Mutex mutex;
+  static std::set<std::string> texts ABSL_GUARDED_BY(mutex);
+  const MutexLock lock(&mutex);
+  return texts.insert(text).first->c_str();
+}
+
+dsv4_device DeviceFrom(const DeviceListing& device) {
+  dsv4_device out = DSV4_DEVICE_INIT;
+  out.backend = device.kind == DeviceKind::kCuda ? DSV4_BACKEND_CUDA : DSV4_BACKEND_CPU;
+  out.index = device.index;
+  out.usable = device.reason.empty();
+  out.compute_capability = device.compute_capability;
+  out.integrated = device.integrated;
+  out.total_bytes = static_cast<uint64_t>(device.total_bytes);
+  out.free_bytes = static_cast<uint64_t>(device.free_bytes);
+  out.name = Static(device.name);
+  out.reason = Static(device.reason);
+  return out;
+}
+
+}  // namespace
+}  // namespace dsv4::capi
+
+dsv4_status dsv4_list_devices(dsv4_device* devices, size_t capacity, size_t* needed,
+                              dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(CheckArrayOut(devices, capacity, needed, "devices"));
+    const std::vector<dsv4::DeviceListing> found = dsv4::ListDevices();
+    // The caller's structs may be longer or shorter than this library's.
+    auto* place = reinterpret_cast<unsigned char*>(devices);
+    uint32_t size = 0;
+    const auto at = [&](size_t i) { return reinterpret_cast<dsv4_device*>(place + i * size); };
+    const size_t filled = std::min(capacity, found.size());
+    for (size_t i = 0; i < filled; ++i) {
+      const std::string name = absl::StrCat("devices[", i, "]");
+      DSV4_ASSIGN_OR_RETURN(const uint32_t own, StructSize(at(i), name));
+      if (i == 0) size = own;
+      if (own != size) {
+        return dsv4::InvalidValue(absl::StrCat(name, ".struct_size"), " is ", own,
+                                  "; devices[0]'s is ", size);
+      }
+    }
+    for (size_t i = 0; i < filled; ++i) CopyOut(DeviceFrom(found[i]), at(i));
+    *needed = found.size();
+    return absl::OkStatus();
+  });
+}

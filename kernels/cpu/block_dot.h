@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dot products of weights in block formats (lib/tensor/block_format.h). Of quantised formats,
+// rows of activations are rounded to int8 (lib/tensor/int8_run.h), sums over 16 products are exact
+// integers, and each is multiplied by the product of the two scales. Others are widened to f32.
+//
+// Order of a sum, the same for few rows and many (docs/adr/0035-numerics-of-gguf-files.md): f32
+// lanes run along K, one chain of fused multiply-adds per lane from K = 0 up, then a fixed tree
+// over the lanes. The minima are a sum of their own, in the same way, and are subtracted last. An
+// output's bits depend on its activation row and its weight row alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/dot.h"
+#include "lib/tensor/block_format.h"
+
+namespace dsv4 {
+
+// An activation row of k elements as BlockDotKernels::pack leaves it, in 2 k bytes: k codes, k / 16
+// scales (each twice), k / 16 sums of 16 codes times their scale.
+constexpr int64_t PackedInt8Bytes(int64_t k) { return 2 * k; }
+
+// A weight row of k elements as UnpackBlockRow leaves it, in k + k / 2 bytes: k codes, k / 16
+// scales, k / 16 minima (of formats that have them).
+constexpr int64_t UnpackedBlockBytes(int64_t k) { return k + k / 2; }
+
+// K is a multiple of 128.
+struct BlockDotKernels {
+  const char* name;
+  // Rounds one row of bf16 to int8.
+  void (*pack)(const uint16_t* x, int64_t k, std::byte* packed);
+  // out[i * ld + j] = a row i . w row j, for i < m, j < n; rows are PackedInt8Bytes and
+  // UnpackedBlockBytes apart.
+  void (*int8)(const std::byte* a, int64_t m, const std::byte* w, int64_t n, int64_t k,
+               bool has_min, float* out, int64_t ld);
+  // The same of bf16 rows and f32 weights, k apart.
+  void (*f32)(const ActRows& a, int64_t m, const float* w, int64_t n, int64_t k, float* out,
+              int64_t ld);
+};
+
+// The best for this processor, of the Highway targets in use and AllowDotExtensions.
+const BlockDotKernels& ActiveBlockDotKernels();
+
+void UnpackBlockRow(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked);
+
+#if defined(__x86_64__)
+// Writes `int8` and `pack` for processors with AVX512-VNNI.
+void PackInt8Vnni(const uint16_t* x, int64_t k, std::byte* packed);
+void DotInt8Vnni(const std::byte* a, int64_t m, const std::byte* w, int64_t n, int64_t k,
+                 bool has_min, float* out, int64_t ld);
+#endif
+
+}  // namespace dsv4

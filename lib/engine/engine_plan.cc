@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/engine/engine_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/error.h"
+#include "lib/base/log.h"
+#include "lib/base/quoted.h"
+#include "lib/base/status_macros.h"
+#include "lib/dist/device_communicators.h"
+#include "lib/engine/expectation.h"
+#include "lib/io/system_memory.h"
+
+namespace dsv4 {
+
+absl::StatusOr<EnginePlan> EnginePlan::Make(EngineSettings settings) {
+  EnginePlan plan(std::move(settings));
+  DSV4_RETURN_IF_ERROR(plan.Plan());
+  return plan;
+}
+
+absl::Status EnginePlan::Plan() {
+  // Before devices are opened: a folder without weights is the likelier mistake.
+  DSV4_RETURN_IF_ERROR(ReopenCheckpoint());
+  DSV4_RETURN_IF_ERROR(ReopenDevices());
+  mutable_info().threads = devices_->threads();
+  DSV4_RETURN_IF_ERROR(ReadProfile());
+  return Fit();
+}
+
+absl::Status EnginePlan::PlanBytes() {
+  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Weights> weights,
+                        Weights::Describe(config(), std::move(checkpoint_),
+                                          Targets(profile_ ? &*profile_ : nullptr)));
+  DSV4_RETURN_IF_ERROR(DescribeWeights(*weights));
+  DSV4_RETURN_IF_ERROR(PlanMemory(*weights));
+  checkpoint_ = weights->TakeCheckpoint();
+  return absl::OkStatus();
+}
+
+absl::Status EnginePlan::ReopenDevices() {
+  devices_.reset();
+  DSV4_ASSIGN_OR_RETURN(devices_, EngineDevices::Open(settings_));
+  return absl::OkStatus();
+}
+
+absl::Status EnginePlan::ReopenCheckpoint() {
+  DSV4_ASSIGN_OR_RETURN(checkpoint_, settings_.OpenCheckpoint());
+  return absl::OkStatus();
+}
+
+absl::Status EnginePlan::ReadProfile() {
+  const EngineOptions& options = settings_.options;
+  if (options.expert_profile.empty()) return absl::OkStatus();
+  if (options.group.rank > 0) {
+    return WithArgument(InvalidArgument("option expert_profile = ", options.expert_profile,
+                                        ": only rank 0 of a group has this option"),
+                        "expert_profile");
+  }
+  profile_checkpoint_ = checkpoint_->Fingerprint();
+  absl::StatusOr<ExpertProfile> profile =
+      ReadExpertProfile(options.expert_profile, profile_checkpoint_);
+  if (absl::IsNotFound(profile.status())) return absl::OkStatus();  // it will be written
+  if (!profile.ok()) return WithArgument(profile.status(), "expert_profile");
+  profile_ = *std::move(profile);
+  return absl::OkStatus();
+}
+
+WeightTargets EnginePlan::Targets(const ExpertProfile* profile) const {
+  WeightTargets targets{.shards = settings_.shards,
+                        .ranks = {},
+                        .budgets = settings_.options.weight_budgets,
+                        .available = AvailableMemory(),
+                        .profile = profile};
+  targets.cpu = {devices_->cpu(), devices_->cpu_dispatch()};
+  for (int rank = 0; rank < settings_.ranks(); ++rank) {
+    targets.ranks.push_back(
+        {&devices_->device(rank), &devices_->dispatch(rank), devices_->IsHere(rank)});
+  }
+  return targets;
+}
+
+void EnginePlan::TakeSizes(const Weights& weights) {
+  EngineInfo& info = mutable_info();
+  info.weight_bytes = weights.device_bytes() > 0 ? weights.device_bytes()
+                                                 : weights.mapped_bytes() + weights.owned_bytes();
+  weight_format_ = weights.weight_format();
+  info.residency = weights.residency();
+  info.token_expert_bytes =
+      config().num_hidden_layers * config().num_experts_per_tok * info.residency.expert_bytes;
+  info.devices.resize(static_cast<size_t>(settings_.ranks()));
+  for (int rank = 0; rank < settings_.ranks(); ++rank) {
+    info.devices[static_cast<size_t>(rank)].weights = weights.bytes(rank);
+  }
+}
+
+void EnginePlan::TakeSizes(const Weights& weights, const ModelRanks& model) {
+  TakeSizes(weights);
+  EngineInfo& info = mutable_info();
+  info.workspace_bytes = 0;
+  for (int rank = 0; rank < settings_.ranks(); ++rank) {
+    int64_t& workspace = info.devices[static_cast<size_t>(rank)].workspace;
+    if (devices_->IsHere(rank)) {
+      workspace = model.workspace_bytes(rank - settings_.first_rank()) + exchange_bytes();
+    }
+    info.workspace_bytes += workspace;
+  }
+}
+
+absl::Status EnginePlan::DescribeWeights(const Weights& weights) {
+  TakeSizes(weights);
+  EngineInfo& info = mutable_info();
+  const ModelConfig& model = config();
+  if (!model.expert_dtype.empty() && !weights.ExpertsAre(model.expert_dtype)) {
+    Log(LogLevel::kWarning, "config.json: expert_dtype is ", Quoted(model.expert_dtype),
+        ", but the weights are ", weight_format_, ": the tensors are believed");
+  }
+  const std::string& path = settings_.options.expert_profile;
+  if (!path.empty() && weights.use() == nullptr) {
+    return WithArgument(
+        InvalidArgument("option expert_profile = ", path,
+                        ": all experts are in one memory, so that there are no places to choose"),
+        "expert_profile");
+  }
+  DSV4_RETURN_IF_ERROR(ChooseDrafter(weights));
+  for (int rank = 0; rank < settings_.ranks(); ++rank) {
+    if (!devices_->IsHere(rank)) continue;
+    // The parts of the CPU are one device's.
+    info.devices[static_cast<size_t>(rank)].index =
+        devices_->size() > 1 && devices_->front().host_memory() ? rank
+                                                                : devices_->device(rank).index();
+  }
+  const Dispatch& dispatch = devices_->front_dispatch();
+  info.exchange = ExchangeOf(model, settings_.ranks(), DTypeBytes(dispatch.rows().activations),
+                             dispatch.rows().quantized());
+  return absl::OkStatus();
+}
+
+absl::Status EnginePlan::ChooseDrafter(const Weights& weights) {
+  const EngineOptions& options = settings_.options;
+  EngineInfo& info = mutable_info();
+  const DrafterKind own = weights.drafter == nullptr ? DrafterKind::kNone : weights.drafter->kind;
+  info.checkpoint_drafter = own;
+  info.drafter = DrafterKind::kNone;
+  if (!options.drafts && options.max_draft_tokens == 0) return absl::OkStatus();
+  info.drafter = options.drafter.value_or(own);
+  if (options.drafter == DrafterKind::kNone) {
+    return WithArgument(InvalidArgument("option drafter = none with max_draft_tokens = ",
+                                        options.max_draft_tokens, "; expected 0"),
+                        "drafter");
+  }
+  if (info.drafter == DrafterKind::kNone) {
+    return WithArgument(
+        NotFound("the checkpoint has no drafter (mtp.0.*), which max_draft_tokens = ",
+                 options.max_draft_tokens, " asks for; drafter = n-gram needs none"),
+        "drafter");
+  }
+  if (plans_drafter() && info.drafter != own) {
+    return WithArgument(NotFound("option drafter = ", DrafterName(info.drafter),
+                                 ": the checkpoint's drafter is ", DrafterName(own)),
+                        "drafter");
+  }
+  info.max_draft_tokens = facts().MostDrafts(info.max_draft_tokens);
+  return absl::OkStatus();
+}
+
+KvCacheShape EnginePlan::CacheShape(const Weights& weights) const {
+  KvCacheShape shape{.compress_ratios = config().compress_ratios,
+                     .row_format = info().cache_format,
+                     .key_format = facts().key_format,
+                     .context_tokens = info().context_tokens,
+                     .cache_tokens = info().cache_tokens,
+                     .max_sequences = info().max_sessions,
+                     .max_step_tokens = info().prefill_chunk_tokens,
+                     .max_draft_tokens = info().max_draft_tokens};
+  const size_t draft_layers = plans_drafter() ? weights.drafter->blocks.size() : 0;
+  shape.compress_ratios.resize(static_cast<size_t>(config().num_hidden_layers) + draft_layers);
+  shape.max_draft_slots = facts().DraftSlots(info().max_draft_tokens);
+  if (info().drafter == DrafterKind::kMtp) {
+    shape.mtp_layers = 1;
+    shape.streams_bytes =
+        kStreams * config().hidden_size * DTypeBytes(devices_->front_dispatch().rows().activations);
+  }
+  return shape;
+}
+
+// A step has at most one prefill chunk, and a decode row of every session with its drafts; a pass
+// of an MTP block may have a row more for each.
+StepLimits EnginePlan::Limits() const {
+  const int32_t decode_rows = info().max_sessions * (1 + info().max_draft_tokens);
+  // So may one of blocks.
+  const int32_t block_rows = info().max_sessions * facts().DraftSlots(info().max_draft_tokens);
+  const int32_t mtp_rows =
+      plans_drafter() ? std::max(info().max_sessions, block_rows - decode_rows) : 0;
+  return {.rows = info().prefill_chunk_tokens + decode_rows + mtp_rows,
+          .sequences = info().max_sessions,
+          .logit_rows = std::max(settings_.options.logit_rows, decode_rows),
+          .positions = info().context_tokens,
+          .drafts = plans_drafter() ? info().max_draft_tokens : 0,
+          .decode_rows = decode_rows + mtp_rows};
+}
+
+Model::Parts EnginePlan::PartsOf(Weights& weights, int rank,
+                                 absl::Span<const LayerCache> layers) const {
+  return {.config = &config(),
+          .weights = &weights.views(rank),
+          .experts = &weights.experts(rank),
+          .dispatch = &devices_->dispatch(rank),
+          .device = &devices_->device(rank),
+          .layers = layers,
+          .drafts = plans_drafter(),
+          .omitted_points = settings_.options.omitted_points,
+          .graphs = settings_.options.graphs,
+          .with_text = settings_.with_text,
+          .shards = &settings_.shards,
+          .rank = rank};
+}
+
+int64_t EnginePlan::exchange_bytes() const {
+  return settings_.ranks() > 1 && !devices_->front().host_memory() ? ExchangeDeviceBytes() : 0;
+}
+
+absl::Status EnginePlan::PlanMemory(Weights& weights) {
+  cache_shape_ = CacheShape(weights);
+  limits_ = Limits();
+  DSV4_ASSIGN_OR_RETURN(cache_, PlanKvCache(cache_shape_));
+  EngineInfo& info = mutable_info();
+  info.cache_bytes = info.workspace_bytes = 0;
+  for (int rank = 0; rank < settings_.ranks(); ++rank) {
+    DeviceBytes& device = info.devices[static_cast<size_t>(rank)];
+    DSV4_ASSIGN_OR_RETURN(device.workspace,
+                          Model::PlanBytes(PartsOf(weights, rank, cache_.layers), limits_));
+    device.workspace += exchange_bytes();
+    device.cache = cache_.bytes.total();
+    info.cache_bytes += device.cache;
+    info.workspace_bytes += device.workspace;
+  }
+  const Device& device = devices_->front();
+  const Expectation expected =
+      Expect(WorkOf(info, config(), weight_format_),
+             RatesOf(info.backend, device.traits(), device.integrated(), info.threads));
+  info.expected_decode = expected.decode;
+  info.expected_prefill = expected.prefill;
+  return absl::OkStatus();
+}
+
+absl::Status EnginePlan::CheckHostRoom() const {
+  const ExpertBudgets& budgets = settings_.options.weight_budgets;
+  if (!budgets.limited() && budgets.host_bytes == 0 && budgets.cpu_experts == 0) {
+    return absl::OkStatus();
+  }
+  return ExpectHostRoom(info().residency, static_cast<int64_t>(devices_->size()), settings_.ranks(),
+                        AvailableMemory());
+}
+
+absl::Status EnginePlan::CheckRoom() const {
+  DSV4_RETURN_IF_ERROR(CheckHostRoom());
+  const std::vector<Device*> devices = devices_->pointers();
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const bool integrated = devices[i]->integrated();
+    const std::optional<int64_t> free = integrated ? AvailableMemory() : devices[i]->FreeBytes();
+    const DeviceBytes& plan = info().devices[static_cast<size_t>(settings_.first_rank()) + i];
+    const ResidencyPlan& experts = info().residency;
+    const int64_t reads = integrated ? experts.stage_bytes : 0;
+    const int64_t cpus = integrated ? experts.cpu_bytes : 0;
+    if (!free || plan.total() + reads + cpus <= *free) continue;
+    return OutOfDeviceMemory(
+        "cuda:", devices[i]->index(), " (", devices[i]->name(), ") has ", *free,
+        " bytes free; the plan takes ", plan.total() + reads + cpus, " of it: weights ",
+        plan.weights, ", key/value cache ", plan.cache, ", workspace ", plan.workspace,
+        integrated ? absl::StrCat(", reads of experts from disk ", reads) : "",
+        cpus > 0 ? absl::StrCat(", experts that the CPU computes ", cpus) : "");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace dsv4

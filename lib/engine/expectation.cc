@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/engine/expectation.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr double kLinkShare = 0.9;  // of the link's rate, when steps of long prompts stream experts
+
+// By a part of the vendor's name: bytes per second of copies, about 0.85 of the data sheet's.
+constexpr struct {
+  const char* name;
+  double memory;
+} kGpus[] = {{"H200", 4.0e12},          {"H100", 2.85e12},     {"RTX PRO 6000", 1.52e12},
+             {"RTX PRO 5000", 1.14e12}, {"RTX 5090", 1.52e12}, {"RTX 5080", 0.82e12},
+             {"RTX 5070 Ti", 0.76e12},  {"RTX 5070", 0.57e12}, {"RTX 5060", 0.38e12}};
+constexpr double kUnknownGpu = 0.57e12, kIntegratedGpu = 0.23e12;
+
+// The last number of "fp8+fp4" and the like: bytes of a weight of a routed expert, with scales.
+// 0: another format.
+double ExpertWeightBytes(absl::string_view format) {
+  if (absl::EndsWith(format, "+nvfp4")) return 9.0 / 16;
+  if (absl::EndsWith(format, "+fp4")) return 17.0 / 32;
+  if (absl::EndsWith(format, "+fp8")) return 1;
+  return 0;
+}
+
+}  // namespace
+
+DeviceRates RatesOf(Backend backend, const DeviceTraits& traits, bool integrated, int threads) {
+  if (backend != Backend::kCuda) {
+    // A core reads about 13 GB/s; two channels of DDR5 give 80.
+    const double memory = std::min(13e9 * threads, 80e9);
+    return {.memory = memory, .host = memory, .layer_seconds = 20e-6};
+  }
+  DeviceRates rates{.memory = integrated ? kIntegratedGpu : kUnknownGpu,
+                    .host = 50e9,  // PCIe 5.0 x16
+                    .flops = 1.5e12 * traits.multiprocessors,
+                    .layer_seconds = 55e-6,
+                    .exchange_seconds = 22e-6};
+  for (const auto& gpu : kGpus) {
+    if (!absl::StrContains(traits.name, gpu.name)) continue;
+    rates.memory = gpu.memory;
+    break;
+  }
+  if (integrated) rates.host = rates.memory;
+  return rates;
+}
+
+TokenWork WorkOf(const EngineInfo& info, const ModelConfig& config,
+                 const std::string& weight_format) {
+  const ResidencyPlan& experts = info.residency;
+  const auto number = [](int64_t value) { return static_cast<double>(value); };
+  const double weights_of_expert =
+      3 * number(config.hidden_size) * number(config.moe_intermediate_size);
+  const double main_experts = number(config.num_hidden_layers * config.n_routed_experts);
+  const double all_bytes = number(info.weight_bytes);
+  const auto ranks = static_cast<double>(std::max<size_t>(info.devices.size(), 1));
+  TokenWork work{.layers = config.num_hidden_layers,
+                 .ranks = static_cast<int>(ranks),
+                 .chunk_tokens = info.prefill_chunk_tokens};
+  const double chosen = number(config.num_hidden_layers * config.num_experts_per_tok);
+  work.expert_weights = chosen * weights_of_expert;
+  double device_experts = 0;  // bytes
+  if (experts.all() > 0 && experts.expert_bytes > 0) {
+    const double expert = number(experts.expert_bytes);
+    work.expert_bytes = chosen * expert;
+    work.host_share = number(experts.on_host) / number(experts.all());
+    work.disk_share = number(experts.on_disk) / number(experts.all());
+    work.all_host_bytes = number(experts.on_host) * expert;
+    work.all_disk_bytes = number(experts.on_disk) * expert;
+    device_experts = number(experts.device_slots()) * expert;
+    if (info.backend != Backend::kCuda) device_experts = number(experts.all()) * expert;
+  } else {
+    const double known = ExpertWeightBytes(weight_format);
+    // Of other formats: nearly all weights are routed experts.
+    device_experts = known > 0 ? std::min(main_experts * weights_of_expert * known, all_bytes)
+                               : 0.95 * all_bytes;
+    work.expert_bytes = main_experts > 0 ? device_experts * chosen / main_experts : 0;
+  }
+  const double table = 2 * number(config.vocab_size) * number(config.hidden_size);
+  // The embedding's rows of one token are few.
+  work.dense_bytes = std::max(all_bytes - device_experts - table, table);
+  work.head_bytes = table;
+  return work;
+}
+
+Expectation Expect(const TokenWork& work, const DeviceRates& rates) {
+  Expectation expected;
+  if (rates.memory <= 0 || work.layers == 0) return expected;
+  const double device_share = 1 - work.host_share - work.disk_share;
+  const double seconds =
+      (work.dense_bytes + device_share * work.expert_bytes) / rates.memory / work.ranks +
+      work.host_share * work.expert_bytes / rates.host / work.ranks +
+      work.disk_share * work.expert_bytes / rates.disk +
+      static_cast<double>(work.layers) *
+          (rates.layer_seconds + (work.ranks > 1 ? rates.exchange_seconds : 0));
+  expected.decode = 1 / seconds;
+  if (rates.flops <= 0) return expected;
+  const double flops = 2 * (work.dense_bytes - work.head_bytes + work.expert_weights);
+  const double compute = flops * static_cast<double>(work.chunk_tokens) / rates.flops / work.ranks;
+  const double streamed = work.all_host_bytes / (kLinkShare * rates.host) / work.ranks;
+  expected.prefill = static_cast<double>(work.chunk_tokens) /
+                     (std::max(compute, streamed) + work.all_disk_bytes / rates.disk);
+  return expected;
+}
+
+}  // namespace dsv4

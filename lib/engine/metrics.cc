@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/engine/metrics.h"
+
+#include <atomic>
+
+#include "lib/engine/engine.h"
+
+namespace dsv4 {
+EngineMetrics MetricsOf(const Engine& engine) {
+  EngineMetrics metrics;
+  metrics.steps = engine.scheduler().counts();
+  const SessionCounters& sessions = engine.counters();
+  const auto read = [](const std::atomic<int64_t>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
+  metrics.prefilled_tokens = read(sessions.prefilled_tokens);
+  metrics.generated_tokens = read(sessions.generated_tokens);
+  metrics.prompt_tokens = read(sessions.prompt_tokens);
+  metrics.reused_tokens = read(sessions.reused_tokens);
+  metrics.prefix_cache_tokens = read(sessions.prefix_cache_tokens);
+  metrics.exchanged_bytes = metrics.steps.step_tokens * engine.info().exchange.bytes;
+  for (size_t kind = 0; kind < metrics.alarms.size(); ++kind) {
+    metrics.alarms[kind] = read(sessions.alarms[kind]);
+  }
+  metrics.cache = engine.cache().use();
+  metrics.suspended = engine.suspended();
+  metrics.experts = engine.expert_traffic();
+  metrics.device_read_bytes = metrics.experts.device_reads * engine.info().residency.expert_bytes;
+  metrics.host_read_bytes = metrics.experts.host_reads * engine.info().residency.expert_bytes;
+  metrics.cpu_read_bytes = metrics.experts.cpu_reads * engine.info().residency.cpu_expert_bytes();
+  return metrics;
+}
+
+}  // namespace dsv4

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// The places of an engine's routed experts (docs/adr/0023-expert-residency.md):
+// - slots of one size in device memory and in pinned host memory; the device's kernels read both
+//   through the same table;
+// - on disk, in the checkpoint's files; a pass copies the experts that it needs to device slots
+//   (lib/experts/expert_fetcher.h).
+// An expert has the same bytes in any slot, so results do not depend on its place.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "lib/device/device.h"
+#include "lib/tensor/quant_format.h"
+
+namespace dsv4 {
+
+// 0: no limit.
+struct ExpertBudgets {
+  int64_t device_bytes = 0;  // of all weights, on each device
+  int64_t host_bytes = 0;    // of experts in host memory, of all devices together
+  // The CPU computes this many experts of each block, the last ones. Changes the bits of results.
+  int64_t cpu_experts = 0;
+  // For verification:
+  bool least = false;        // device_bytes is the smallest possible
+  uint64_t shuffle = 0;      // not 0: experts move at random with this seed, as often as possible
+  bool plain_reads = false;  // from disk, see DirectReader
+
+  bool limited() const { return device_bytes != 0 || least; }  // those of a device
+};
+
+// A routed expert of a block. Blocks are the main layers, then the drafter's.
+struct ExpertId {
+  int32_t block = -1, expert = -1;
+};
+
+// Bytes of a rank's weights.
+struct RankBytes {
+  int64_t other = 0;                     // of all weights except routed experts
+  int64_t counts = 0;                    // counters and streaming, if experts lie on the host
+  int64_t stage = 0;                     // host memory for reads from disk
+  int64_t pack = 0;                      // to pack the experts that were read
+  int64_t cpu = 0;                       // host memory for the experts that the CPU computes
+  std::array<int64_t, 3> matrices = {};  // of w1, w3 and w2 of an expert
+  int64_t expert() const { return matrices[0] + matrices[1] + matrices[2]; }
+};
+
+// Most slots of both lanes of an ExpertStreamer.
+inline constexpr int64_t kMostStreamSlots = 64;
+
+// kCpu: in host memory, where only the CPU reads it.
+enum class ExpertTier : int32_t { kDevice, kHost, kDisk, kCpu };
+
+// The number of experts in each place. The same on all ranks; each rank has a part of every expert.
+struct ResidencyPlan {
+  int64_t blocks = 0, experts = 0;  // of a block
+  int64_t on_device = 0, on_host = 0, on_disk = 0;
+  int64_t spare = 0;         // further device slots, to move experts
+  int64_t guests = 0;        // further device slots, for experts that are read from disk
+  int64_t streams = 0;       // further device slots, for experts streamed in passes of many rows
+  int64_t expert_bytes = 0;  // of all ranks together
+  int64_t stage_bytes = 0;   // of host memory, for reads from disk, of all ranks together
+  int64_t cpu_experts = 0;   // the last experts of each block, which the CPU computes
+  int64_t cpu_bytes = 0;     // host memory of these
+  // [blocks * experts], of a profile (lib/experts/expert_profile.h); null: none
+  std::shared_ptr<const std::vector<int64_t>> places{};
+
+  int64_t all() const { return blocks * experts; }
+  int64_t on_cpu() const { return blocks * cpu_experts; }
+  int64_t cpu_expert_bytes() const { return cpu_experts == 0 ? 0 : cpu_bytes / on_cpu(); }
+  int64_t placed() const { return all() - on_cpu(); }  // computed by devices
+  bool IsCpus(ExpertId id) const { return id.expert >= experts - cpu_experts; }
+  int64_t device_slots() const { return on_device + spare + guests + streams; }
+  int64_t guest_slot() const { return on_device + spare; }  // the first of them
+  int64_t stream_slot() const { return guest_slot() + guests; }
+  // The first place of an expert.
+  ExpertTier TierOf(ExpertId id) const {
+    if (IsCpus(id)) return ExpertTier::kCpu;
+    const int64_t place = PlaceOf(id);
+    if (place < on_device) return ExpertTier::kDevice;
+    return place < on_device + on_host ? ExpertTier::kHost : ExpertTier::kDisk;
+  }
+  // The expert's rank in the order in which tiers are filled: by `places`, else the first expert of
+  // each block, then the second, and so on. The CPU's experts come last.
+  int64_t PlaceOf(ExpertId id) const {
+    if (places != nullptr) return (*places)[static_cast<size_t>(id.block * experts + id.expert)];
+    return id.expert * blocks + id.block;
+  }
+  int64_t host_bytes() const { return on_host * expert_bytes + stage_bytes + cpu_bytes; }
+  // Experts of one block at first, without `places`: spread evenly over the blocks.
+  int64_t OnDevice(int64_t block) const { return Of(on_device, block); }
+  int64_t OnDisk(int64_t block) const {
+    return experts - cpu_experts - Of(on_device + on_host, block);
+  }
+
+ private:
+  int64_t Of(int64_t count, int64_t block) const {
+    return count / blocks + (block < count % blocks ? 1 : 0);
+  }
+};
+
+// Places as many experts on the devices as the budgets allow, then on the host. The CPU's experts
+// take their part of the host's budget (of device_bytes if integrated) first.
+// `integrated`: device memory is host memory. Experts then lie there once; device_bytes limits them
+// together with the memory for reads from disk.
+// Errors: InvalidArgument, naming the option and the smallest possible value,
+// - for less than one expert of each block on a device;
+// - for a host budget without room for reads from disk;
+// - for a host budget of integrated devices.
+absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_t blocks,
+                                            int64_t experts, absl::Span<const RankBytes> ranks,
+                                            bool integrated = false);
+
+// The same for experts in mapped files without device memory: as many stay in memory as the budget
+// allows. `expert_bytes`: stored bytes of the largest expert.
+ResidencyPlan PlanMappedExperts(int64_t host_bytes, int64_t blocks, int64_t experts,
+                                int64_t expert_bytes);
+// The budget for mapped experts on a machine with `available` bytes of free memory. All other
+// weights take `other_bytes` of it.
+int64_t MappedExpertRoom(int64_t available, int64_t other_bytes);
+
+// OutOfHostMemory, naming the option that helps, if `here` of the plan's ranks need more than
+// `available` bytes. Pinned memory is never swapped out: a system that runs out kills processes.
+absl::Status ExpectHostRoom(const ResidencyPlan& plan, int64_t here, int64_t ranks,
+                            std::optional<int64_t> available);
+
+// Counts since the engine opened, as of the last read of the device's counters. All ranks have
+// equal counts; bytes are the sum over ranks.
+struct ExpertTraffic {
+  int64_t device_reads = 0, host_reads = 0;     // reads of an expert's weights, by place
+  double device_seconds = 0, host_seconds = 0;  // estimated time of these reads: ExpertReadTimes
+  int64_t moved = 0;                            // experts moved to the device
+  int64_t streamed_bytes = 0;                   // copied by the copy engine for long prompts
+  double stream_seconds = 0;                    // time of these copies
+  // Experts read from disk, their bytes, and the time that passes waited for them.
+  int64_t disk_reads = 0;
+  int64_t prefetched = 0;  // disk_reads before the layers, of experts known from token ids
+  int64_t disk_bytes = 0;
+  double disk_seconds = 0;
+  // Experts that the CPU computed, and the time for that.
+  int64_t cpu_reads = 0;
+  double cpu_seconds = 0;
+  ExpertTraffic operator+(const ExpertTraffic& other) const {
+    return {device_reads + other.device_reads,
+            host_reads + other.host_reads,
+            device_seconds + other.device_seconds,
+            host_seconds + other.host_seconds,
+            moved + other.moved,
+            streamed_bytes + other.streamed_bytes,
+            stream_seconds + other.stream_seconds,
+            disk_reads + other.disk_reads,
+            prefetched + other.prefetched,
+            disk_bytes + other.disk_bytes,
+            disk_seconds + other.disk_seconds,
+            cpu_reads + other.cpu_reads,
+            cpu_seconds + other.cpu_seconds};
+  }
+};
+
+// The slots of one rank's experts, and the tables through which kernels reach them.
+class ExpertSlots {
+ public:
+  // A block's experts: the host's views, and the table that kernels read.
+  struct Block {
+    ExpertWeights* experts = nullptr;
+    std::byte* table = nullptr;
+  };
+
+  ExpertSlots() = default;
+  // `device_memory` and `host_memory`: for plan.device_slots() and for plan.on_host experts.
+  ExpertSlots(const ResidencyPlan& plan, const RankBytes& bytes, Device* device,
+              std::byte* device_memory, std::byte* host_memory);
+  // Sets the tables of all blocks, which must outlive the slots.
+  void set_blocks(std::vector<Block> blocks) { blocks_ = std::move(blocks); }
+  const Block& block(int32_t block) const { return blocks_[static_cast<size_t>(block)]; }
+
+  const ResidencyPlan& plan() const { return plan_; }
+  Device* device() const { return device_; }
+
+  ExpertTier TierOf(ExpertId id) const {
+    const int64_t slot = SlotOf(id);
+    if (slot < 0) return slot == kNoSlot ? ExpertTier::kCpu : ExpertTier::kDisk;
+    return slot < plan_.device_slots() ? ExpertTier::kDevice : ExpertTier::kHost;
+  }
+  bool OnDevice(ExpertId id) const { return TierOf(id) == ExpertTier::kDevice; }
+
+  // Device slots are numbered from 0, host slots follow. -1: on disk; -2: the CPU's.
+  int64_t SlotOf(ExpertId id) const { return slot_of_[IndexOf(id)]; }
+  std::byte* Slot(int64_t slot) const {
+    const int64_t on_device = plan_.device_slots();
+    return slot < on_device ? device_memory_ + slot * bytes_
+                            : host_memory_ + (slot - on_device) * bytes_;
+  }
+  // The memory of a matrix in a slot: 0 is w1, 1 w3, 2 w2.
+  std::byte* At(int64_t slot, int matrix) const {
+    return Slot(slot) + offsets_[static_cast<size_t>(matrix)];
+  }
+  int64_t slot_bytes() const { return bytes_; }
+  // Assigns another slot to the expert and returns its former one.
+  int64_t Move(ExpertId id, int64_t slot) { return std::exchange(slot_of_[IndexOf(id)], slot); }
+
+  // Points the views of an expert to the slot.
+  void Rebase(ExpertWeights* expert, int64_t slot) const;
+  // Makes kernels that are launched afterwards read the expert in the slot. Errors: DeviceLost.
+  absl::Status Point(ExpertId id, int64_t slot) const;
+
+  size_t IndexOf(ExpertId id) const {
+    return static_cast<size_t>(id.block * plan_.experts + id.expert);
+  }
+  ExpertId IdOf(size_t index) const {
+    const auto experts = static_cast<size_t>(plan_.experts);
+    return {static_cast<int32_t>(index / experts), static_cast<int32_t>(index % experts)};
+  }
+
+ private:
+  static constexpr int64_t kOnDisk = -1, kNoSlot = -2;
+  ResidencyPlan plan_;
+  int64_t bytes_ = 0;
+  std::array<int64_t, 3> offsets_ = {};
+  Device* device_ = nullptr;
+  std::byte *device_memory_ = nullptr, *host_memory_ = nullptr;
+  std::vector<int64_t> slot_of_;
+  std::vector<Block> blocks_;
+};
+
+// Seconds to read an expert of a rank from each memory, at the rate of copies; 0 if no expert lies
+// there. Kernels read experts from device and host memory concurrently and along with other data,
+// so these reads cannot be timed alone. Copies of experts can, before the first pass.
+struct ExpertReadTimes {
+  double device = 0, host = 0;
+};
+
+// Times copies to slots that hold no expert yet, and waits for the device. REQUIRES: the device's
+// lanes are unused; the plan has spare slots or guests. Errors: DeviceLost.
+absl::StatusOr<ExpertReadTimes> MeasureExpertReads(const ExpertSlots& slots);
+
+}  // namespace dsv4

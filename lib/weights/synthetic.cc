@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/weights/synthetic.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lib/base/status_macros.h"
+#include "lib/io/mapped_file.h"
+#include "lib/tensor/dtype.h"
+#include "lib/weights/weights.h"
+
+namespace dsv4 {
+namespace {
+
+// Elements of a dtype: random where values do not matter, powers of two where they keep sums near
+// 1. One-dimensional bf16 tensors are norms, with weights of 1 to 1.5. The experts of a token are
+// distinct.
+std::vector<uint8_t> Elements(DType dtype, bool norm, int64_t bytes, int64_t experts) {
+  std::mt19937_64 random(static_cast<uint64_t>(dtype));
+  std::vector<uint8_t> memory(static_cast<size_t>(bytes));
+  // Of values, or of eight bytes of them.
+  const auto fill = [&](auto values) {
+    using T = decltype(values(uint64_t{}));
+    for (size_t at = 0; at < memory.size(); at += sizeof(T)) {
+      const T value = values(random());
+      std::memcpy(memory.data() + at, &value, std::min(sizeof value, memory.size() - at));
+    }
+  };
+  switch (dtype) {
+    case DType::kF8E4M3:  // magnitudes below 2
+      fill([](uint64_t bits) { return bits & 0xbfbfbfbfbfbfbfbfu; });
+      break;
+    case DType::kI8:  // two e2m1 codes
+      fill([](uint64_t bits) { return bits; });
+      break;
+    case DType::kF8E8M0:  // 2^-10 to 2^-7
+      fill([](uint64_t bits) { return (bits & 0x0303030303030303u) + 0x7575757575757575u; });
+      break;
+    case DType::kBF16:  // magnitudes of 2^-8 to 2^-6, signs random
+      fill([norm](uint64_t bits) {
+        return norm ? (bits & 0x003f003f003f003f) | 0x3f803f803f803f80
+                    : (bits & 0x80ff80ff80ff80ff) | 0x3b803b803b803b80;
+      });
+      break;
+    case DType::kF32:
+      fill([](uint64_t bits) {
+        return static_cast<float>(static_cast<int32_t>(bits & 0xffff) - 0x8000) * 0x1p-20f;
+      });
+      break;
+    case DType::kI64:
+      fill([experts, next = int64_t{0}](uint64_t) mutable { return next++ % experts; });
+      break;
+    default:
+      break;
+  }
+  return memory;
+}
+
+std::vector<uint8_t> SkewedBias(int64_t experts, float skew, std::mt19937_64* random) {
+  std::vector<float> bias;
+  for (int64_t rank = 1; rank <= experts; ++rank) {
+    bias.push_back(-skew * std::log(static_cast<float>(rank)));
+  }
+  std::shuffle(bias.begin(), bias.end(), *random);
+  std::vector<uint8_t> bytes(bias.size() * sizeof(float));
+  std::memcpy(bytes.data(), bias.data(), bytes.size());
+  return bytes;
+}
+
+// The packed elements of routed experts from `first` on, one after another. At the end of the file
+// they start at its beginning again.
+void PutInFile(absl::Span<const uint8_t> file, int64_t first, std::vector<TensorEntry>* tensors) {
+  size_t end = 0;
+  for (TensorEntry& entry : *tensors) {
+    const size_t at = entry.name.find(".ffn.experts.");
+    int64_t expert = 0;
+    if (at == std::string::npos || entry.dtype != DType::kI8) continue;
+    const absl::string_view rest = absl::string_view(entry.name).substr(at + 13);
+    if (!absl::SimpleAtoi(rest.substr(0, rest.find('.')), &expert) || expert < first) continue;
+    const auto bytes = static_cast<size_t>(entry.bytes);
+    if (end + bytes > file.size()) end = 0;
+    entry.data = file.data() + end;
+    end += bytes;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> SyntheticCheckpoint(const ModelConfig& config,
+                                                                const SyntheticOptions& options) {
+  std::vector<TensorEntry> tensors = Weights::TensorsOf(config);
+  const auto pool_of = [](const TensorEntry& entry) {
+    return std::pair(entry.dtype, entry.dtype == DType::kBF16 && entry.shape.size() == 1);
+  };
+  std::map<std::pair<DType, bool>, int64_t> bytes;
+  for (const TensorEntry& entry : tensors) {
+    int64_t& largest = bytes[pool_of(entry)];
+    largest = std::max(largest, entry.bytes);
+  }
+  std::vector<std::vector<uint8_t>> memory;
+  std::map<std::pair<DType, bool>, const uint8_t*> data;
+  for (const auto& [pool, largest] : bytes) {
+    memory.push_back(Elements(pool.first, pool.second, largest, config.n_routed_experts));
+    data[pool] = memory.back().data();
+  }
+  std::mt19937_64 random(1);
+  for (TensorEntry& entry : tensors) {
+    entry.data = data[pool_of(entry)];
+    if (options.skew == 0 || !absl::EndsWith(entry.name, ".gate.bias")) continue;
+    memory.push_back(SkewedBias(config.n_routed_experts, options.skew, &random));
+    entry.data = memory.back().data();
+  }
+  std::vector<MappedFile> files;
+  if (!options.file.empty()) {
+    DSV4_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(options.file));
+    PutInFile(file.bytes(), options.first_in_file, &tensors);
+    files.push_back(std::move(file));
+  }
+  return Checkpoint::FromMemory(std::move(tensors), std::move(memory), std::move(files));
+}
+
+}  // namespace dsv4

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA backend under the cases of tests/kernels/op, on a GPU or on the one of tests/emulation.
+// DSV4_TEST_CONFIG chooses the config that its entries run with (cuda_config.h).
+#include "kernels/sm12x/manifest.h"
+
+#include "lib/device/cuda_stream.h"
+#include "tests/kernels/cuda_config.h"
+#include "tests/kernels/cuda_memory.h"
+#include "tests/kernels/tested_backend.h"
+
+namespace dsv4::test {
+namespace {
+
+// Captured in a graph, as steps are; with a workspace that is filled with NaNs, between guards.
+void Replay(const KernelEntry& entry, const void* params) {
+  INFO(entry.name);
+  const DeviceCopy<std::byte> workspace(entry.workspace_bytes(params, CudaMultiprocessors()));
+  REQUIRE_CUDA(cudaMemset(workspace.data(), 0xff, static_cast<size_t>(workspace.size())));
+  REQUIRE_CUDA(cudaDeviceSynchronize());
+  cudaStream_t on = nullptr;
+  REQUIRE_CUDA(cudaStreamCreateWithFlags(&on, cudaStreamNonBlocking));
+  CudaStream stream(on);
+  LaunchContext context;
+  context.stream = &stream;
+  context.multiprocessors = CudaMultiprocessors();
+  context.config = TestConfigOf(entry);
+  context.workspace = workspace.data();
+  REQUIRE_CUDA(cudaStreamBeginCapture(on, cudaStreamCaptureModeGlobal));
+  entry.launch(context, params);
+  const cudaError_t launched = cudaPeekAtLastError();
+  cudaGraph_t graph = nullptr;
+  REQUIRE_CUDA(cudaStreamEndCapture(on, &graph));
+  REQUIRE_CUDA(launched);
+  cudaGraphExec_t executable = nullptr;
+  REQUIRE_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+  REQUIRE_CUDA(cudaGraphDestroy(graph));
+  REQUIRE_CUDA(cudaGraphLaunch(executable, on));
+  REQUIRE_CUDA(cudaStreamSynchronize(on));
+  REQUIRE_CUDA(cudaGraphExecDestroy(executable));
+  REQUIRE_CUDA(cudaStreamDestroy(on));
+  REQUIRE(workspace.Intact());
+}
+
+}  // namespace
+
+const TestedBackend& Tested() {
+  static const TestedBackend backend = {
+      .manifest = Sm12xManifest(),
+      .formats = {RowFormat::kPacked, RowFormat::kBf16, RowFormat::kFp8PerTensor},
+      .allocate =
+          [](int64_t bytes) {
+            std::byte* memory = nullptr;
+            REQUIRE_CUDA(cudaMalloc(reinterpret_cast<void**>(&memory), static_cast<size_t>(bytes)));
+            return memory;
+          },
+      .release = [](std::byte* memory) { cudaFree(memory); },
+      .copy =
+          [](void* to, const void* from, int64_t bytes) {
+            REQUIRE_CUDA(cudaDeviceSynchronize());
+            REQUIRE_CUDA(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault));
+          },
+      .launch = [](const KernelEntry& entry, const void* params, int) { Replay(entry, params); },
+      .for_each_variant = [](const std::function<void()>& test) { test(); },
+      // docs/adr/0022-f32-sums-in-a-stated-order.md
+      .equal_sums = 1 - 1.0 / 400,
+      .equal_others = 1 - 1.0 / 400,
+      .host_memory = false,
+      .most_heads = 128,
+      .most_rows = 65537,
+  };
+  return backend;
+}
+
+}  // namespace dsv4::test

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/experts/expert_residency.h"
+
+#include <string>
+
+#include "lib/base/error.h"
+#include "tests/support/catch.h"
+#include "tests/support/far_device.h"
+#include "tests/support/status_test_macros.h"
+
+namespace dsv4 {
+namespace {
+
+// 4 blocks of 64 experts of 30 bytes; 1000 bytes are others, 50 count, reads take 200 of the host
+// and 70 of the device.
+constexpr RankBytes kRank{
+    .other = 1000, .counts = 50, .stage = 200, .pack = 70, .matrices = {10, 10, 10}};
+
+absl::StatusOr<ResidencyPlan> Plan(const ExpertBudgets& budgets) {
+  return PlanResidency(budgets, 4, 64, {&kRank, 1});
+}
+
+ResidencyPlan MustPlan(const ExpertBudgets& budgets) {
+  const absl::StatusOr<ResidencyPlan> plan = Plan(budgets);
+  REQUIRE_OK(plan);
+  return *plan;
+}
+
+TEST_CASE("mapped experts stay in memory as far as a budget or the machine has room") {
+  const ResidencyPlan plan = PlanMappedExperts(11 * 30 - 1, 4, 64, 30);
+  REQUIRE(plan.on_device == 0);
+  REQUIRE(plan.on_host == 10);
+  REQUIRE(plan.on_disk == 246);
+  REQUIRE(plan.TierOf({.block = 1, .expert = 2}) == ExpertTier::kHost);  // the tenth
+  REQUIRE(plan.TierOf({.block = 2, .expert = 2}) == ExpertTier::kDisk);
+  REQUIRE(PlanMappedExperts(1'000'000, 4, 64, 30).on_disk == 0);
+  REQUIRE(MappedExpertRoom(8000, 1000) == 6000);
+  REQUIRE(MappedExpertRoom(800, 1000) == 0);
+}
+
+TEST_CASE("experts that the CPU computes are in host memory, and the others in tiers") {
+  RankBytes rank = kRank;
+  rank.cpu = 4 * 6 * 25;
+  const auto plan_of = [&](const ExpertBudgets& budgets, bool integrated = false) {
+    return PlanResidency(budgets, 4, 64, {&rank, 1}, integrated);
+  };
+  const auto all = plan_of({.cpu_experts = 6});
+  REQUIRE_OK(all);
+  REQUIRE(all->on_cpu() == 24);
+  REQUIRE(all->on_device == 256 - 24);
+  REQUIRE(all->on_host == 0);
+  REQUIRE(all->host_bytes() == 600);
+  REQUIRE(all->cpu_expert_bytes() == 25);
+  REQUIRE(all->TierOf({.block = 3, .expert = 57}) == ExpertTier::kDevice);
+  REQUIRE(all->TierOf({.block = 0, .expert = 58}) == ExpertTier::kCpu);
+  // The host's budget has them, too: 600 bytes, 200 for reads, and room for 20 experts.
+  const auto tiers = plan_of({.device_bytes = 1050 + 70 + 100 * 30,
+                              .host_bytes = 600 + 200 + 20 * 30 + 29,
+                              .cpu_experts = 6});
+  REQUIRE_OK(tiers);
+  REQUIRE(tiers->on_host == 20);
+  REQUIRE(tiers->on_device == 59);
+  REQUIRE(tiers->on_disk == 232 - 79);
+  REQUIRE(tiers->OnDisk(0) == 58 - 20);
+  REQUIRE(tiers->host_bytes() == 600 + 200 + 20 * 30);
+  std::byte device[1], host[1];
+  const ExpertSlots slots(*tiers, rank, nullptr, device, host);
+  REQUIRE(slots.TierOf({.block = 2, .expert = 63}) == ExpertTier::kCpu);
+  REQUIRE(slots.TierOf({.block = 2, .expert = 57}) == ExpertTier::kDisk);
+  const auto least = [&](const ExpertBudgets& budgets) {
+    const absl::Status status = plan_of(budgets).status();
+    REQUIRE(absl::IsInvalidArgument(status));
+    return std::string(status.message());
+  };
+  REQUIRE_THAT(least({.host_bytes = 599, .cpu_experts = 6}), Catch::Contains("at least 600"));
+  REQUIRE_THAT(least({.device_bytes = 1050 + 70 + 100 * 30, .host_bytes = 799, .cpu_experts = 6}),
+               Catch::Contains("at least 800"));
+  // On an integrated GPU they take the device's bytes.
+  REQUIRE(plan_of({.device_bytes = 1000 + 232 * 30 + 600, .cpu_experts = 6}, true)->on_disk == 0);
+  REQUIRE(plan_of({.device_bytes = 1000 + 232 * 30 + 599, .cpu_experts = 6}, true)->on_disk > 0);
+  const absl::Status room = ExpectHostRoom(*all, 1, 1, 599);
+  REQUIRE(IsOutOfHostMemory(room));
+  REQUIRE_THAT(std::string(room.message()), Catch::Contains("cpu_experts = 6 take 600"));
+  REQUIRE_OK(ExpectHostRoom(*all, 1, 1, 600));
+}
+
+TEST_CASE("experts lie on the device, then on the host, then on disk") {
+  REQUIRE(MustPlan({}).on_device == 256);
+  REQUIRE(MustPlan({.device_bytes = 1000 + 256 * 30}).on_device == 256);
+  // 100 slots, 8 of them spare and an eighth of the others, an even number, to stream through.
+  const ResidencyPlan two = MustPlan({.device_bytes = 1050 + 100 * 30 + 29});
+  REQUIRE(two.streams == 10);
+  REQUIRE(two.on_device == 82);
+  REQUIRE(two.on_host == 174);
+  REQUIRE(two.on_disk == 0);
+  REQUIRE(two.device_slots() == 100);
+  REQUIRE(two.host_bytes() == 174 * 30);
+  // A host that has no room for those on disk, or that streaming takes from the device.
+  const ResidencyPlan full = MustPlan({.device_bytes = 1050 + 100 * 30, .host_bytes = 164 * 30});
+  REQUIRE(full.on_disk == 0);
+  REQUIRE(full.streams == 0);
+  REQUIRE(full.on_device == 92);
+  // The same for each of several ranks, which together have twice the bytes.
+  const RankBytes both[] = {kRank, kRank};
+  const auto shared = PlanResidency({.device_bytes = 1050 + 100 * 30}, 4, 64, both);
+  REQUIRE_OK(shared);
+  REQUIRE(shared->streams == 10);
+  REQUIRE(shared->on_device == 82);
+  REQUIRE(shared->host_bytes() == 174 * 60);
+  // A host with room for 20 experts, and 100 slots: 8 spare, 23 of the others for guests and 10 to
+  // stream through.
+  const ResidencyPlan three =
+      MustPlan({.device_bytes = 1050 + 70 + 100 * 30, .host_bytes = 200 + 20 * 30 + 29});
+  REQUIRE(three.spare == 8);
+  REQUIRE(three.guests == 23);
+  REQUIRE(three.streams == 10);
+  REQUIRE(three.on_device == 59);
+  REQUIRE(three.on_host == 20);
+  REQUIRE(three.on_disk == 177);
+  REQUIRE(three.host_bytes() == 200 + 20 * 30);
+  // 59 and 79 over four blocks.
+  REQUIRE(three.OnDevice(0) == 15);
+  REQUIRE(three.OnDevice(3) == 14);
+  REQUIRE(three.OnDisk(0) == 64 - 20);
+  REQUIRE(three.OnDisk(3) == 64 - 19);
+  // A host with none, and as few slots as do.
+  const ResidencyPlan disk = MustPlan({.device_bytes = 1050 + 70 + 12 * 30, .host_bytes = 200});
+  REQUIRE(disk.spare == 0);
+  REQUIRE(disk.guests == 8);
+  REQUIRE(disk.on_device == 4);
+  REQUIRE(disk.on_disk == 252);
+}
+
+TEST_CASE("an integrated GPU has experts once, and others on disk") {
+  const auto plan_of = [](const ExpertBudgets& budgets) {
+    return PlanResidency(budgets, 4, 64, {&kRank, 1}, true);
+  };
+  const auto all = plan_of({.device_bytes = 1000 + 256 * 30});
+  REQUIRE_OK(all);
+  REQUIRE(all->on_device == 256);
+  // Reads take their 200 bytes of the same budget, which leaves 100 slots, 25 of them for guests.
+  const auto some = plan_of({.device_bytes = 1050 + 200 + 70 + 100 * 30 + 29});
+  REQUIRE_OK(some);
+  REQUIRE(some->guests == 25);
+  REQUIRE(some->on_device == 75);
+  REQUIRE(some->on_host == 0);
+  REQUIRE(some->on_disk == 181);
+  REQUIRE(some->device_slots() == 100);
+  REQUIRE(some->host_bytes() == 200);
+  const int64_t least = 1050 + 200 + 70 + 12 * 30;
+  REQUIRE(plan_of({.device_bytes = least})->on_device == 4);
+  REQUIRE(plan_of({.least = true})->on_device == 4);
+  const absl::Status refused = plan_of({.device_bytes = least - 1}).status();
+  REQUIRE(absl::IsInvalidArgument(refused));
+  REQUIRE_THAT(std::string(refused.message()),
+               Catch::Contains("option device_weight_bytes") && Catch::Contains("at least 1680"));
+  const absl::Status twice = plan_of({.device_bytes = least, .host_bytes = 5000}).status();
+  REQUIRE(absl::IsInvalidArgument(twice));
+  REQUIRE_THAT(std::string(twice.message()), Catch::Contains("option host_weight_bytes = 5000"));
+}
+
+TEST_CASE("slots follow the plan, and experts on disk have none") {
+  const ResidencyPlan plan =
+      MustPlan({.device_bytes = 1050 + 70 + 100 * 30, .host_bytes = 200 + 20 * 30});
+  std::byte memory[1];
+  const ExpertSlots slots(plan, kRank, nullptr, memory, memory);
+  int64_t tiers[3] = {};
+  for (int32_t block = 0; block < 4; ++block) {
+    for (int32_t expert = 0; expert < 64; ++expert) {
+      ++tiers[static_cast<int>(slots.TierOf({block, expert}))];
+      REQUIRE((slots.SlotOf({block, expert}) < 0) ==
+              (slots.TierOf({block, expert}) == ExpertTier::kDisk));
+    }
+  }
+  REQUIRE(tiers[0] == plan.on_device);
+  REQUIRE(tiers[1] == plan.on_host);
+  REQUIRE(tiers[2] == plan.on_disk);
+  REQUIRE(slots.SlotOf({0, 0}) == 0);
+  REQUIRE(slots.SlotOf({3, 14}) == plan.device_slots());
+}
+
+TEST_CASE("budgets below the least are refused with it") {
+  const auto refused = [](const ExpertBudgets& budgets, const std::string& option, int64_t least) {
+    const absl::Status status = Plan(budgets).status();
+    REQUIRE(absl::IsInvalidArgument(status));
+    REQUIRE_THAT(std::string(status.message()),
+                 Catch::Contains("option " + option) &&
+                     Catch::Contains("at least " + std::to_string(least)));
+  };
+  refused({.device_bytes = 1050 + 12 * 30 - 1}, "device_weight_bytes", 1050 + 12 * 30);
+  refused({.device_bytes = 1050 + 70 + 12 * 30 - 1, .host_bytes = 200}, "device_weight_bytes",
+          1050 + 70 + 12 * 30);
+  refused({.device_bytes = 1050 + 70 + 20 * 30 - 1, .host_bytes = 230}, "device_weight_bytes",
+          1050 + 70 + 20 * 30);
+  refused({.device_bytes = 1050 + 70 + 20 * 30, .host_bytes = 199}, "host_weight_bytes", 200);
+}
+
+TEST_CASE("no more memory is pinned than the machine has") {
+  const ResidencyPlan plan = MustPlan({.device_bytes = 1050 + 100 * 30});
+  REQUIRE_OK(ExpectHostRoom(plan, 1, 1, std::nullopt));
+  REQUIRE_OK(ExpectHostRoom(plan, 1, 1, 174 * 30));
+  REQUIRE_OK(ExpectHostRoom(plan, 1, 2, 87 * 30));
+  const absl::Status status = ExpectHostRoom(plan, 1, 1, 174 * 30 - 1);
+  REQUIRE(IsOutOfHostMemory(status));
+  REQUIRE_THAT(std::string(status.message()), Catch::Contains("5219 bytes") &&
+                                                  Catch::Contains("5220") &&
+                                                  Catch::Contains("host_weight_bytes"));
+}
+
+constexpr int64_t kMatrix = 64;               // bytes
+constexpr double kFromHost = 8, kWithin = 2;  // seconds that a copy takes for a byte
+
+// Copies by lanes take the time of what they read, and the first of each memory ten times as long.
+class TimedDevice final : public test::FarDevice {
+ public:
+  TimedDevice(const std::vector<std::byte>& host, const std::byte* first_to,
+              const std::byte* end_to)
+      : host_(host), first_to_(first_to), end_to_(end_to) {}
+  absl::Status StartLane(int, absl::Span<const MemoryCopy> copies) override {
+    for (const MemoryCopy& copy : copies) {
+      REQUIRE(copy.to >= first_to_);
+      REQUIRE(copy.to + copy.bytes <= end_to_);
+      const bool from_host =
+          copy.from >= host_.data() && copy.from + copy.bytes <= host_.data() + host_.size();
+      started_ += static_cast<double>(copy.bytes) * (from_host ? kFromHost : kWithin) *
+                  (runs_ % 2 == 0 ? 10 : 1);
+    }
+    ++runs_;
+    return absl::OkStatus();
+  }
+  absl::Status Synchronize() override {
+    done_ = started_;
+    return absl::OkStatus();
+  }
+  double LaneSeconds() override { return done_; }
+
+ private:
+  const std::vector<std::byte>& host_;
+  const std::byte *first_to_, *end_to_;
+  double started_ = 0, done_ = 0;
+  int runs_ = 0;
+};
+
+TEST_CASE("reads of experts are estimated by copies from where they lie to empty slots") {
+  const int64_t slot = 3 * kMatrix;
+  // The others on the host, and then on disk.
+  for (const ResidencyPlan& plan :
+       {ResidencyPlan{.blocks = 2, .experts = 8, .on_device = 4, .on_host = 12, .spare = 2},
+        ResidencyPlan{.blocks = 2, .experts = 8, .on_device = 4, .on_disk = 12, .guests = 9}}) {
+    CAPTURE(plan.on_host);
+    std::vector<std::byte> device_memory(static_cast<size_t>(plan.device_slots() * slot));
+    std::vector<std::byte> host_memory(static_cast<size_t>(plan.on_host * slot));
+    TimedDevice device(host_memory, device_memory.data() + plan.on_device * slot,
+                       device_memory.data() + device_memory.size());
+    const ExpertSlots slots(plan, {.matrices = {kMatrix, kMatrix, kMatrix}}, &device,
+                            device_memory.data(), host_memory.data());
+    const absl::StatusOr<ExpertReadTimes> times = MeasureExpertReads(slots);
+    REQUIRE_OK(times);
+    REQUIRE(times->host == (plan.on_host > 0 ? static_cast<double>(slot) * kFromHost : 0));
+    // A copy within the device writes as much as it reads.
+    REQUIRE(times->device == static_cast<double>(slot) * kWithin / 2);
+  }
+}
+
+}  // namespace
+}  // namespace dsv4
