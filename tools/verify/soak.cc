@@ -96,8 +96,15 @@ void Soak::Run() {
 
 void Soak::Work(Slot* slot, uint64_t seed) {
   std::mt19937_64 random(seed);
+  const Straight* straight = nullptr;
+  uint64_t salt = 0;
   for (int text = 0; text < 4 && !Ended(); ++text) {
-    const absl::Status status = OneText(slot, straight_[random() % straight_.size()], &random);
+    // Each second text begins with the prompt before it, whose rows the cache is the last to lose.
+    if (text % 2 == 0) {
+      straight = &straight_[random() % straight_.size()];
+      salt = random() % 2;
+    }
+    const absl::Status status = OneText(slot, *straight, salt, &random);
     if (IsOutOfBlocks(status)) {
       ++refused_;
     } else if (!status.ok()) {
@@ -108,12 +115,13 @@ void Soak::Work(Slot* slot, uint64_t seed) {
   }
 }
 
-absl::Status Soak::OneText(Slot* slot, const Straight& straight, std::mt19937_64* random) {
+absl::Status Soak::OneText(Slot* slot, const Straight& straight, uint64_t salt,
+                           std::mt19937_64* random) {
   SamplingParams sampling;
   sampling.draft_tokens = static_cast<int32_t>(
       (*random)() % static_cast<uint64_t>(engine_->info().max_draft_tokens + 1));
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Session> opened,
-                        Session::Open(engine_, sampling, (*random)() % 2));
+                        Session::Open(engine_, sampling, salt));
   Replace(slot, std::move(opened));
   DSV4_ASSIGN_OR_RETURN(const SyncResult sync, slot->session->Sync(straight.prompt));
   ++prompts_;

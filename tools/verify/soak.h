@@ -68,7 +68,8 @@ class Soak {
 
   bool Ended() const;
   void Work(Slot* slot, uint64_t seed);
-  absl::Status OneText(Slot* slot, const Straight& straight, std::mt19937_64* random);
+  absl::Status OneText(Slot* slot, const Straight& straight, uint64_t salt,
+                       std::mt19937_64* random);
   absl::Status Change(Slot* slot, const Straight& straight, std::mt19937_64* random);
   void Replace(Slot* slot, std::unique_ptr<Session> session);
   bool Compare(const Session& session, const Straight& straight);
