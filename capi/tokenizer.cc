@@ -2,16 +2,14 @@
 // include/dsv4/tokenizer.h.
 #include <dsv4/tokenizer.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
-#include <system_error>
 
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "capi/struct_io.h"
 #include "lib/base/status_macros.h"
-#include "lib/text/chat_profile.h"
+#include "lib/text/tokenizer_files.h"
 
 dsv4_status dsv4_tokenizer_open(const char* path, dsv4_tokenizer** tokenizer,
                                 dsv4_error** error) noexcept {
@@ -19,18 +17,11 @@ dsv4_status dsv4_tokenizer_open(const char* path, dsv4_tokenizer** tokenizer,
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
     DSV4_RETURN_IF_ERROR(NotNull(tokenizer, "tokenizer"));
-    std::string folder = path, file = path;
-    std::error_code not_a_folder;
-    if (std::filesystem::is_directory(file, not_a_folder)) {
-      file += "/tokenizer.json";
-    } else {
-      folder = std::filesystem::path(file).parent_path().string();
-      if (folder.empty()) folder = ".";
-    }
+    DSV4_ASSIGN_OR_RETURN(const dsv4::TokenizerText text, dsv4::ReadTokenizer(path));
     auto handle = std::make_unique<dsv4_tokenizer>();
-    DSV4_ASSIGN_OR_RETURN(handle->owned, dsv4::Tokenizer::Load(file));
+    DSV4_ASSIGN_OR_RETURN(handle->owned, dsv4::Tokenizer::FromJson(text.json, text.source));
     handle->tokenizer = handle->owned.get();
-    handle->encoder = dsv4::FindChatEncoder(folder).encoder;
+    handle->encoder = text.encoder.encoder;
     *tokenizer = handle.release();
     return absl::OkStatus();
   });

@@ -7,11 +7,8 @@
 #include "lib/base/error.h"
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
-#include "lib/io/gguf.h"
-#include "lib/io/mapped_file.h"
-#include "lib/io/model_path.h"
 #include "lib/text/completion_markup.h"
-#include "lib/text/gguf_text.h"
+#include "lib/text/tokenizer_files.h"
 
 namespace dsv4 {
 namespace {
@@ -36,33 +33,22 @@ std::shared_ptr<const grammar::Vocabulary> GrammarTokens(const Tokenizer& tokeni
 }  // namespace
 
 absl::Status EngineText::Load(const std::string& path, int64_t vocab) {
-  DSV4_ASSIGN_OR_RETURN(const ModelPath files, ModelPath::Find(path));
-  std::string source = files.folder + "/tokenizer.json";
-  absl::StatusOr<std::string> json = ReadFile(source, kMaxTokenizerBytes);
-  if (absl::IsNotFound(json.status()) && files.gguf.empty()) return absl::OkStatus();
-  std::optional<FoundChatEncoder> encoder;
-  if (!files.gguf.empty()) {
-    DSV4_ASSIGN_OR_RETURN(const GgufModel model, OpenGguf(files.gguf));
-    encoder = GgufChatEncoder(model);
-    if (absl::IsNotFound(json.status())) {
-      if (model.Find("tokenizer.ggml.model") == nullptr) return absl::OkStatus();
-      source = model.path();
-      json = GgufTokenizerJson(model);
-    }
-  }
-  DSV4_RETURN_IF_ERROR(json.status());
-  DSV4_ASSIGN_OR_RETURN(tokenizer_, Tokenizer::FromJson(*json, source));
+  const absl::StatusOr<TokenizerText> text = ReadTokenizer(path);
+  if (absl::IsNotFound(text.status())) return absl::OkStatus();
+  DSV4_RETURN_IF_ERROR(text.status());
+  const std::string& source = text->source;
+  DSV4_ASSIGN_OR_RETURN(tokenizer_, Tokenizer::FromJson(text->json, source));
   if (tokenizer_->max_id() >= vocab) {
     return Corrupt(source, ": token id ", tokenizer_->max_id(),
                    " is beyond the model's vocab_size ", vocab);
   }
   vocab_ = vocab;
-  hash_ = HashOf(*json);
-  chat_encoder_ = encoder ? encoder : FindChatEncoder(files.folder);
+  hash_ = HashOf(text->json);
+  chat_encoder_ = text->encoder;
   if (!chat_encoder_->guess.empty()) {
     // Every 0731 model has a DSpark drafter, so that only its keys leave a doubt.
     const bool doubt = chat_encoder_->encoder == ChatEncoder::k0731;
-    Log(doubt ? LogLevel::kWarning : LogLevel::kInfo, files.folder,
+    Log(doubt ? LogLevel::kWarning : LogLevel::kInfo, path,
         ": no file tells the chat encoder; ", ChatEncoderName(chat_encoder_->encoder),
         " is a guess, because ", chat_encoder_->guess,
         " (encoding/encoding_dsv4.py would tell it; the option encoder sets it)");

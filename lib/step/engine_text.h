@@ -20,9 +20,8 @@ namespace dsv4 {
 
 class EngineText {
  public:
-  // Reads the tokenizer of a model folder; a folder without one is fine. That of a GGUF file is a
-  // tokenizer.json beside it, or made from its keys. Errors: those of ModelPath::Find,
-  // Tokenizer::Load, OpenGguf and GgufTokenizerJson; Corrupt for ids outside [0, vocab).
+  // Reads the tokenizer of a model; a model without one is fine. Errors: those of ReadTokenizer and
+  // Tokenizer::FromJson; Corrupt for ids outside [0, vocab).
   absl::Status Load(const std::string& path, int64_t vocab);
 
   bool has_tokenizer() const { return tokenizer_ != nullptr; }

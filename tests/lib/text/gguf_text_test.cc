@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "lib/io/json.h"
 #include "lib/text/tokenizer.h"
+#include "lib/text/tokenizer_files.h"
 #include "tests/support/catch.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/gguf_image.h"
@@ -60,6 +61,24 @@ GgufModel Open(const TempFolder& folder, const GgufImage& image,
   auto model = OpenGguf(folder.Write(name, image.Write()));
   REQUIRE_OK(model);
   return *std::move(model);
+}
+
+TEST_CASE("a GGUF file is a tokenizer, unless a tokenizer.json lies beside it") {
+  const TempFolder folder;
+  const std::string file = folder.Write("m.gguf", BundledKeys().Write());
+  const auto of_keys = ReadTokenizer(file);
+  REQUIRE_OK(of_keys);
+  CHECK(of_keys->source == file);
+  CHECK(of_keys->json == *GgufTokenizerJson(*OpenGguf(file)));
+  const std::string other = folder.Write("tokenizer.json", "{}");
+  for (const std::string& path : {file, folder.path(), other}) {
+    const auto beside = ReadTokenizer(path);
+    REQUIRE_OK(beside);
+    CHECK(beside->json == "{}");
+  }
+  const TempFolder without;
+  REQUIRE_FAILS(ReadTokenizer(without.Write("m.gguf", GgufImage().Write())),
+                absl::StatusCode::kNotFound, "no tokenizer: key tokenizer.ggml.model is missing");
 }
 
 TEST_CASE("the tokenizer of the keys is that of the tokenizer.json") {
