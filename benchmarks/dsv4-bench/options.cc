@@ -105,6 +105,8 @@ constexpr Option<Options> kOptions[] = {
      }},
     {"", "--synthetic-layers", "N", "random weights for N of its layers; DIR needs no weights",
      chat::SetNumber<1, kMaxInt32, &Options::synthetic_layers>},
+    {"", "--mix", "NAME", "their types: ds4-q2, ud-iq2_xxs, ud-q2_k_xl or ud-iq3_xxs",
+     chat::SetText<&Options::mix>},
     {"-p", "--n-prompt", "N,...", "prompts of N tokens: ppN (default 512; 0 for none)",
      AddNumbers<0, kMaxTokens, &Options::prompts>},
     {"-n", "--n-gen", "N,...", "N tokens generated: tgN (default 128; 0 for none)",
@@ -202,6 +204,8 @@ void Default(std::vector<T>* values, T value) {
 // Lists that were not given, and what contradicts itself.
 void Settle(Options* o) {
   if (o->models.empty()) throw Failure{kUsageError, "no model: name its folder with -m DIR"};
+  if (!o->mix.empty() && o->synthetic_layers == 0)
+    throw Failure{kUsageError, "--mix needs --synthetic-layers"};
   const bool only_both =
       !o->prompts_with_generation.empty() && o->prompts.empty() && o->generations.empty();
   if (!only_both) {

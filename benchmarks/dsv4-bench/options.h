@@ -20,6 +20,7 @@ struct Options {
   std::vector<std::pair<int64_t, int64_t>> prompts_with_generation;
   // 0: the model's own weights; else random ones for this many of its layers.
   int32_t synthetic_layers = 0;
+  std::string mix;  // of their types
   int32_t repetitions = 5;
   bool warmup = true;
   std::string text_file;  // the text of prompts; empty: random tokens

@@ -67,7 +67,9 @@ void Speculation::AddTo(Record* record, int32_t draft_tokens) const {
 
 Subject::Subject(EngineSettings settings, const Options& options, bool show_progress)
     : settings_(std::move(settings)), options_(&options) {
-  if (options.synthetic_layers > 0) synthetic_.emplace(settings_.model, options.synthetic_layers);
+  if (options.synthetic_layers > 0) {
+    synthetic_.emplace(settings_.model, options.synthetic_layers, options.mix);
+  }
   Open(show_progress);
   info_ = engine_->info();
   identity_ = engine_->identity();

@@ -15,10 +15,13 @@ namespace fs = std::filesystem;
 using chat::Failure;
 
 // `config` with the key that asks for random weights.
-std::string SyntheticConfig(std::string config, const std::string& path, int32_t layers) {
+std::string SyntheticConfig(std::string config, const std::string& path, int32_t layers,
+                            const std::string& mix) {
   const size_t brace = config.find('{');
   if (brace == std::string::npos) throw Failure{chat::kModelError, path + ": is no JSON object"};
-  return config.insert(brace + 1, "\"dsv4_synthetic_layers\": " + std::to_string(layers) + ", ");
+  std::string keys = "\"dsv4_synthetic_layers\": " + std::to_string(layers) + ", ";
+  if (!mix.empty()) keys += "\"dsv4_synthetic_mix\": \"" + mix + "\", ";
+  return config.insert(brace + 1, keys);
 }
 
 std::string NewFolder() {
@@ -31,9 +34,9 @@ std::string NewFolder() {
 
 }  // namespace
 
-SyntheticFolder::SyntheticFolder(const std::string& model, int32_t layers) {
+SyntheticFolder::SyntheticFolder(const std::string& model, int32_t layers, const std::string& mix) {
   const std::string from = model + "/config.json";
-  const std::string config = SyntheticConfig(chat::ReadWholeFile(from), from, layers);
+  const std::string config = SyntheticConfig(chat::ReadWholeFile(from), from, layers, mix);
   path_ = NewFolder();
   try {
     chat::ReplaceFile(path_ + "/config.json", config);

@@ -9,12 +9,12 @@
 namespace bench {
 
 // A temporary folder, removed by the destructor: `model`'s config.json, which asks for random
-// weights for its first `layers` layers, and links to its tokenizer and sampling defaults, if it
+// weights of types `mix` (empty: DeepSeek's) for its first `layers` layers, and links to its tokenizer and sampling defaults, if it
 // has them.
 class SyntheticFolder {
  public:
   // Throws a chat::Failure that names the file or folder at fault.
-  SyntheticFolder(const std::string& model, int32_t layers);
+  SyntheticFolder(const std::string& model, int32_t layers, const std::string& mix);
   ~SyntheticFolder();
   SyntheticFolder(const SyntheticFolder&) = delete;
   SyntheticFolder& operator=(const SyntheticFolder&) = delete;

@@ -2,7 +2,8 @@
 // Prefill and decode of a whole model at chosen lengths of context and numbers of sessions, against
 // the bandwidth that this device has for copies, measured in the same run. With --synthetic-layers
 // N the weights are random and MODEL_DIR needs a config.json alone: benchmarks/e2e/flash has the
-// one of DeepSeek V4 Flash.
+// one of DeepSeek V4 Flash. --mix NAME gives them the types of a public GGUF file
+// (lib/weights/synthetic_mix.h).
 //
 // The floor of a step is the time to read each weight once that the step needs: all weights except
 // the embedding and the MTP block. T tokens choose E (1 - (1 - K / E)^T) experts on average. Each
@@ -56,6 +57,7 @@
 #include "benchmarks/must.h"
 #include "lib/engine/engine.h"
 #include "lib/session/session.h"
+#include "lib/weights/gguf_tensors.h"
 #include "lib/weights/synthetic.h"
 #include "lib/weights/weight_table.h"
 
@@ -78,26 +80,16 @@ std::set<std::string> SharedOut(const ModelConfig& config) {
   return names;
 }
 
-// Bytes of weights that each of so many devices reads in a step of so many tokens, or in a draft of
-// them.
-double FloorBytes(const ModelConfig& config, int64_t tokens, size_t devices, bool draft = false) {
-  static const std::set<std::string> shared_out = SharedOut(config);
-  const double chosen = static_cast<double>(config.num_experts_per_tok) /
-                        static_cast<double>(config.n_routed_experts);
-  const double read_experts = 1 - std::pow(1 - chosen, static_cast<double>(tokens));
-  double bytes = 0;
-  for (const TensorEntry& entry : Weights::TensorsOf(config)) {
-    const bool drafter = entry.name.rfind("mtp.", 0) == 0;
-    if (entry.name == "embed.weight") continue;
-    if (draft != (drafter || (draft && entry.name == "head.weight"))) continue;
-    if (entry.name.find("tid2eid") != std::string::npos) continue;
-    const bool routed = entry.name.find("ffn.experts.") != std::string::npos;
-    const std::string row = entry.name.substr(0, entry.name.rfind('.'));
-    const bool part = shared_out.count(row) > 0 || shared_out.count(entry.name) > 0;
-    bytes += (routed ? read_experts : 1) * static_cast<double>(entry.bytes) /
-             (part ? static_cast<double>(devices) : 1);
-  }
-  return bytes;
+// Name and bytes of each tensor of the engine.
+std::vector<std::pair<std::string, int64_t>> TensorsOf(const std::string& folder,
+                                                       const ModelConfig& config,
+                                                       const EngineOptions& options) {
+  const std::unique_ptr<Checkpoint> checkpoint =
+      Must(options.synthetic_layers > 0 ? SyntheticCheckpoint(config, options.synthetic)
+                                        : OpenWeights(folder, config));
+  std::vector<std::pair<std::string, int64_t>> tensors;
+  for (const auto& [name, entry] : checkpoint->tensors()) tensors.emplace_back(name, entry.bytes);
+  return tensors;
 }
 
 std::vector<int32_t> Prompt(int64_t tokens, int64_t vocab, uint64_t seed) {
@@ -151,6 +143,8 @@ class Benchmark {
       return true;
     };
     engine_ = Must(Engine::Open(options.folder, open));
+    tensors_ = TensorsOf(options.folder, engine_->config(), open);
+    shared_out_ = SharedOut(engine_->config());
     Must(engine_->device().Synchronize());
     open_seconds_ = SecondsSince(start);
     const EngineInfo& info = engine_->info();
@@ -191,7 +185,7 @@ class Benchmark {
  private:
   void PrintTitle() const {
     const EngineInfo& info = engine_->info();
-    const double bytes = FloorBytes(engine_->config(), 1, engine_->info().devices.size());
+    const double bytes = FloorBytes(1);
     std::printf(
         "%s, %lld layers, opened in %.1f s: weights %.2f GB, cache %.2f GB, workspace %.2f GB, "
         "%s rows\n",
@@ -228,6 +222,28 @@ class Benchmark {
     std::printf("a token reads %.3f GB; copies %.0f GB/s; floor %.3f ms, at %.0f GB/s %.3f ms\n",
                 bytes * 1e-9, bandwidth_ * 1e-9, bytes / bandwidth_ * 1e3, kSm120Bandwidth * 1e-9,
                 bytes / kSm120Bandwidth * 1e3);
+  }
+
+  // Bytes of weights that each device reads in a step of so many tokens, or in a draft of them.
+  double FloorBytes(int64_t tokens, bool draft = false) const {
+    const ModelConfig& config = engine_->config();
+    const auto devices = static_cast<double>(engine_->info().devices.size());
+    const double chosen = static_cast<double>(config.num_experts_per_tok) /
+                          static_cast<double>(config.n_routed_experts);
+    const double read_experts = 1 - std::pow(1 - chosen, static_cast<double>(tokens));
+    double bytes = 0;
+    for (const auto& [name, tensor_bytes] : tensors_) {
+      const bool drafter = name.rfind("mtp.", 0) == 0;
+      if (name == "embed.weight") continue;
+      if (draft != (drafter || (draft && name == "head.weight"))) continue;
+      if (name.find("tid2eid") != std::string::npos) continue;
+      const bool routed = name.find("ffn.experts.") != std::string::npos;
+      const std::string row = name.substr(0, name.rfind('.'));
+      const bool part = shared_out_.count(row) > 0 || shared_out_.count(name) > 0;
+      bytes +=
+          (routed ? read_experts : 1) * static_cast<double>(tensor_bytes) / (part ? devices : 1);
+    }
+    return bytes;
   }
 
   // That shares nothing with any other.
@@ -418,11 +434,8 @@ class Benchmark {
     DraftingStep(context, image, true);  // warms up
     const auto [verify, verify_host] = DraftingStep(context, image, false);
     const auto [both, both_host] = DraftingStep(context, image, true);
-    const size_t devices = engine_->info().devices.size();
-    const double verify_floor =
-        FloorBytes(engine_->config(), options_.drafts + 1, devices) / bandwidth_;
-    const double draft_floor =
-        FloorBytes(engine_->config(), options_.drafts, devices, true) / bandwidth_;
+    const double verify_floor = FloorBytes(options_.drafts + 1) / bandwidth_;
+    const double draft_floor = FloorBytes(options_.drafts, true) / bandwidth_;
     std::printf(
         "context %lld, %lld drafts: verifying %.3f ms (floor %.3f, %.1f %%), drafting %.3f ms "
         "(floor %.3f, %.1f %%); on the host's clock %.3f ms without drafting, %.3f with\n",
@@ -442,15 +455,16 @@ class Benchmark {
   StepFloor FloorOf(int64_t tokens, std::optional<double> host_bytes = {},
                     double cpu_bytes = 0) const {
     const EngineInfo& info = engine_->info();
-    const double all = FloorBytes(engine_->config(), tokens, info.devices.size()) - cpu_bytes;
-    const double experts =
-        all - FloorBytes(engine_->config(), 0, info.devices.size());  // routed, of one device
+    const double all = FloorBytes(tokens) - cpu_bytes;
+    const double experts = all - FloorBytes(0);  // routed, of one device
     const double share = static_cast<double>(info.residency.on_host) /
                          static_cast<double>(std::max<int64_t>(info.residency.placed(), 1));
     const double host = host_bytes.value_or(experts * share);
     return {(all - host) / bandwidth_ + host / link_, all - host, host};
   }
 
+  std::vector<std::pair<std::string, int64_t>> tensors_;
+  std::set<std::string> shared_out_;
   std::vector<int32_t> gpus_;  // CUDA's indices; none with the CPU backend
   double open_seconds_ = 0, bandwidth_ = 0, link_ = 0, disk_ = 0;
   std::optional<int64_t> unplanned_bytes_;  // of the device's memory

@@ -13,7 +13,7 @@ namespace dsv4 {
 
 const char kBenchDecodeUsage[] =
     "usage: bench_decode [--backend cpu|cuda] [--devices I,...]\n"
-    "                    [--exchange auto|direct|nccl|none] [--synthetic-layers N]\n"
+    "                    [--exchange auto|direct|nccl|none] [--synthetic-layers N] [--mix M]\n"
     "                    [--contexts N,...] [--sessions N,...] [--prefills N,...] [--chunk N]\n"
     "                    [--steps N] [--temperature T] [--operators] [--no-graphs]\n"
     "                    [--tuning DIR] [--device-weights GB] [--router-skew X] [--warm N]\n"
@@ -102,6 +102,10 @@ bool ParseBenchDecode(int argc, char** argv, BenchDecodeOptions* options) {
       double gigabytes = 0;
       if (!absl::SimpleAtod(argv[i], &gigabytes) || !(gigabytes > 0)) return false;
       options->engine.weight_budgets.host_bytes = std::llround(gigabytes * 1e9);
+      continue;
+    }
+    if (argument == "--mix") {
+      options->engine.synthetic.mix = argv[i];
       continue;
     }
     if (argument == "--disk-file") {

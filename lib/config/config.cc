@@ -143,6 +143,15 @@ class Fields {
     return {};
   }
 
+  // Empty where it is absent.
+  std::string TextIfPresent(absl::string_view key) {
+    const JsonValue* value = Optional(key);
+    if (value == nullptr) return {};
+    if (const std::string* text = value->AsString()) return *text;
+    Fail(InvalidArgument(Name(key), " is ", ValueText(*value), "; expected a text"));
+    return {};
+  }
+
   // The members of a required object; none after a failure, which the caller need not look at.
   std::optional<Fields> Object(absl::string_view key) {
     const JsonValue* value = Required(key);
@@ -550,6 +559,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::strin
   }
   if (f.Optional("dsv4_synthetic_layers")) {
     c.synthetic_layers = f.Int("dsv4_synthetic_layers", 1, c.num_hidden_layers);
+    c.synthetic_mix = f.TextIfPresent("dsv4_synthetic_mix");
   }
   if (const std::optional<Fields> quantization = f.Object("quantization_config")) {
     CheckQuantization(*quantization);

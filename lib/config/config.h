@@ -75,6 +75,7 @@ struct ModelConfig {
   // dsv4_synthetic_layers, a key of our own for measurements in folders without weights: this many
   // layers get random weights. 0: the folder has weights.
   int64_t synthetic_layers = 0;
+  std::string synthetic_mix;  // dsv4_synthetic_mix: their types, by a name of synthetic_mix.h
 };
 
 // The drafter of synthetic weights for the configuration. In files, the tensors tell the drafter.

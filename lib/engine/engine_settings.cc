@@ -234,7 +234,9 @@ void EngineSettings::SettlePrefillChunk() {
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> EngineSettings::OpenCheckpoint() const {
   if (facts.config.synthetic_layers > 0) {
-    return SyntheticCheckpoint(facts.config, options.synthetic);
+    SyntheticOptions synthetic = options.synthetic;
+    if (synthetic.mix.empty()) synthetic.mix = facts.config.synthetic_mix;
+    return SyntheticCheckpoint(facts.config, synthetic);
   }
   return OpenWeights(folder, facts.config);
 }

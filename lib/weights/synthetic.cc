@@ -6,24 +6,26 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lib/base/status_macros.h"
 #include "lib/io/mapped_file.h"
 #include "lib/tensor/dtype.h"
+#include "lib/weights/synthetic_mix.h"
 #include "lib/weights/weights.h"
 
 namespace dsv4 {
 namespace {
 
 // Elements of a dtype: random where values do not matter, powers of two where they keep sums near
-// 1. One-dimensional bf16 tensors are norms, with weights of 1 to 1.5. The experts of a token are
-// distinct.
+// 1. Norms have weights of 1 to 1.5. The experts of a token are distinct.
 std::vector<uint8_t> Elements(DType dtype, bool norm, int64_t bytes, int64_t experts) {
   std::mt19937_64 random(static_cast<uint64_t>(dtype));
   std::vector<uint8_t> memory(static_cast<size_t>(bytes));
@@ -51,8 +53,12 @@ std::vector<uint8_t> Elements(DType dtype, bool norm, int64_t bytes, int64_t exp
                     : (bits & 0x80ff80ff80ff80ff) | 0x3b803b803b803b80;
       });
       break;
+    case DType::kF16:  // the same
+      fill([](uint64_t bits) { return (bits & 0x87ff87ff87ff87ff) | 0x1800180018001800; });
+      break;
     case DType::kF32:
-      fill([](uint64_t bits) {
+      fill([norm](uint64_t bits) {
+        if (norm) return 1 + static_cast<float>(bits & 0xffff) * 0x1p-17f;
         return static_cast<float>(static_cast<int32_t>(bits & 0xffff) - 0x8000) * 0x1p-20f;
       });
       break;
@@ -83,7 +89,9 @@ void PutInFile(absl::Span<const uint8_t> file, int64_t first, std::vector<Tensor
   for (TensorEntry& entry : *tensors) {
     const size_t at = entry.name.find(".ffn.experts.");
     int64_t expert = 0;
-    if (at == std::string::npos || entry.dtype != DType::kI8) continue;
+    if (at == std::string::npos || (entry.dtype != DType::kI8 && entry.dtype != DType::kBlocks)) {
+      continue;
+    };
     const absl::string_view rest = absl::string_view(entry.name).substr(at + 13);
     if (!absl::SimpleAtoi(rest.substr(0, rest.find('.')), &expert) || expert < first) continue;
     const auto bytes = static_cast<size_t>(entry.bytes);
@@ -98,18 +106,24 @@ void PutInFile(absl::Span<const uint8_t> file, int64_t first, std::vector<Tensor
 absl::StatusOr<std::unique_ptr<Checkpoint>> SyntheticCheckpoint(const ModelConfig& config,
                                                                 const SyntheticOptions& options) {
   std::vector<TensorEntry> tensors = Weights::TensorsOf(config);
+  if (!options.mix.empty()) DSV4_RETURN_IF_ERROR(ApplyMix(options.mix, &tensors));
+  // Dtype, type of blocks, whether it is a norm.
+  using Pool = std::tuple<DType, BlockType, bool>;
   const auto pool_of = [](const TensorEntry& entry) {
-    return std::pair(entry.dtype, entry.dtype == DType::kBF16 && entry.shape.size() == 1);
+    return Pool(entry.dtype, entry.blocks, absl::EndsWith(entry.name, "norm.weight"));
   };
-  std::map<std::pair<DType, bool>, int64_t> bytes;
+  std::map<Pool, int64_t> bytes;
   for (const TensorEntry& entry : tensors) {
     int64_t& largest = bytes[pool_of(entry)];
     largest = std::max(largest, entry.bytes);
   }
   std::vector<std::vector<uint8_t>> memory;
-  std::map<std::pair<DType, bool>, const uint8_t*> data;
+  std::map<Pool, const uint8_t*> data;
   for (const auto& [pool, largest] : bytes) {
-    memory.push_back(Elements(pool.first, pool.second, largest, config.n_routed_experts));
+    const auto [dtype, blocks, norm] = pool;
+    memory.push_back(blocks != BlockType::kNone
+                         ? RandomBlocks(blocks, largest)
+                         : Elements(dtype, norm, largest, config.n_routed_experts));
     data[pool] = memory.back().data();
   }
   std::mt19937_64 random(1);
@@ -124,6 +138,10 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> SyntheticCheckpoint(const ModelConfi
     DSV4_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(options.file));
     PutInFile(file.bytes(), options.first_in_file, &tensors);
     files.push_back(std::move(file));
+  }
+  if (!options.mix.empty()) {
+    return Checkpoint::FromGguf(absl::StrCat("random weights as of ", options.mix),
+                                std::move(tensors), std::move(files), {}, std::move(memory));
   }
   return Checkpoint::FromMemory(std::move(tensors), std::move(memory), std::move(files));
 }

@@ -13,6 +13,8 @@
 namespace dsv4 {
 
 struct SyntheticOptions {
+  // The types of a GGUF file, by a name of synthetic_mix.h. Empty: those of DeepSeek's own files.
+  std::string mix{};
   float skew = 0;
   // A file of any content, at least as large as one matrix. It is the data of the routed experts
   // from `first_in_file` on, which may overlap in it. Empty: none.
@@ -24,7 +26,7 @@ struct SyntheticOptions {
 // views of the same memory, so memory is little more than that of the largest one. Gates choose all
 // experts about equally often. With `skew`, the expert at place r (1, 2, ..) of a random order of
 // each layer has the bias -skew * ln(r), so that few experts are chosen often. Errors: those of
-// opening the file.
+// opening the file and of ApplyMix.
 absl::StatusOr<std::unique_ptr<Checkpoint>> SyntheticCheckpoint(
     const ModelConfig& config, const SyntheticOptions& options = {});
 

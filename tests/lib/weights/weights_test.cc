@@ -10,7 +10,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "lib/weights/synthetic.h"
 #include "tests/lib/model/small_model.h"
 
 namespace dsv4 {
@@ -410,23 +409,6 @@ TEST_CASE("the tensors that a configuration asks for are those of the bundled mo
     CHECK(stored->shape == tensor.shape);
     CHECK(stored->bytes == tensor.bytes);
   }
-}
-
-TEST_CASE("synthetic weights load, of as many layers as are asked for") {
-  const ModelConfig whole = Config(test::BundledFile("config.json"));
-  const ModelConfig config = FirstLayers(whole, 4);
-  const Loaded loaded = Weights::Load(config, *SyntheticCheckpoint(config), nullptr);
-  REQUIRE_OK(loaded);
-  REQUIRE((*loaded)->layers.size() == 4);
-  for (size_t layer = 0; layer < 4; ++layer) {
-    CHECK((*loaded)->layers[layer].compress_ratio == whole.compress_ratios[layer]);
-  }
-  REQUIRE((*loaded)->drafter != nullptr);
-  CHECK((*loaded)->drafter->blocks[0].compress_ratio == whole.compress_ratios.back());
-  const auto* const norm = (*loaded)->norm;
-  const auto [least, most] = std::minmax_element(norm, norm + config.hidden_size);
-  REQUIRE(*least >= 0x3f80);  // 1
-  REQUIRE(*most < 0x3fc0);    // 1.5
 }
 
 }  // namespace
