@@ -186,7 +186,8 @@ struct Chunk {
   uint32_t more[kMore];  // unused ones take no register
   uint32_t bits[2];      // further bits of codes, signs
 
-  // Chunk `c` (0 .. 7) of a segment.
+  // Chunk `c` (0 .. 7) of a segment. kOnce: the weight is read by one block alone.
+  template <bool kOnce = true>
   __device__ __forceinline__ void Read(const RowPlanes& row, int segment, int c) {
     const auto at = [&]<int kPlane>(Index<kPlane>) {
       constexpr int kBytes = PlaneOf(kType, kPlane).bytes * (kSegment / LayoutOf(kType).elements);
@@ -196,7 +197,7 @@ struct Chunk {
     if constexpr (kCodeWords % 4 == 0) {
 #pragma unroll
       for (int i = 0; i < kCodeWords / 4; ++i) {
-        const uint4 v = LoadOnce(from + 16 * i);
+        const uint4 v = kOnce ? LoadOnce(from + 16 * i) : Load<uint4>(from + 16 * i);
         codes[4 * i] = v.x;
         codes[4 * i + 1] = v.y;
         codes[4 * i + 2] = v.z;
@@ -444,29 +445,42 @@ struct Chunk {
   }
 };
 
-// Eight elements of a format without scales, the quarter-th of a chunk.
+// A chunk of a format without scales.
 template <BlockType kType>
-__device__ __forceinline__ void LoadEight(const uint8_t* chunk, int quarter, float (&w)[8]) {
-  if constexpr (kType == BlockType::kF32) {
+struct PlainChunk {
+  static constexpr int kBytes = PlaneOf(kType, 0).bytes, kWords = kBytes / 16;
+  uint4 words[kWords];
+
+  __device__ __forceinline__ void Read(const RowPlanes& row, int segment, int c) {
+    const uint8_t* const from = row.at[0] + (segment * kSegmentChunks + c) * kBytes;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint4 v = LoadOnce(chunk + quarter * 32 + i * 16);
-      w[4 * i] = __uint_as_float(v.x);
-      w[4 * i + 1] = __uint_as_float(v.y);
-      w[4 * i + 2] = __uint_as_float(v.z);
-      w[4 * i + 3] = __uint_as_float(v.w);
-    }
-  } else {
-    constexpr bool kHalf = kType == BlockType::kF16;
-    const uint4 v = LoadOnce(chunk + quarter * 16);
-    const uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
+    for (int i = 0; i < kWords; ++i) words[i] = LoadOnce(from + 16 * i);
+  }
+
+  // Eight elements, the quarter-th of the chunk.
+  __device__ __forceinline__ void Eight(int quarter, float (&w)[8]) const {
+    if constexpr (kType == BlockType::kF32) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      w[2 * i] = kHalf ? HalfToFloat(pairs[i] & 0xffff) : __uint_as_float(pairs[i] << 16);
-      w[2 * i + 1] = kHalf ? HalfToFloat(pairs[i] >> 16) : __uint_as_float(pairs[i] & 0xffff0000u);
+      for (int i = 0; i < 2; ++i) {
+        const uint4 v = words[2 * quarter + i];
+        w[4 * i] = __uint_as_float(v.x);
+        w[4 * i + 1] = __uint_as_float(v.y);
+        w[4 * i + 2] = __uint_as_float(v.z);
+        w[4 * i + 3] = __uint_as_float(v.w);
+      }
+    } else {
+      constexpr bool kHalf = kType == BlockType::kF16;
+      const uint4 v = words[quarter];
+      const uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        w[2 * i] = kHalf ? HalfToFloat(pairs[i] & 0xffff) : __uint_as_float(pairs[i] << 16);
+        w[2 * i + 1] =
+            kHalf ? HalfToFloat(pairs[i] >> 16) : __uint_as_float(pairs[i] & 0xffff0000u);
+      }
     }
   }
-}
+};
 
 // The values of a chunk of a row, of any format.
 template <BlockType kType>
@@ -487,11 +501,12 @@ __device__ __forceinline__ void LoadChunk(const RowPlanes& row, int chunk,
       values[i] = __fsub_rn(__fmul_rn(s[half], static_cast<float>(code)), m[half]);
     }
   } else {
-    constexpr int kBytes = PlaneOf(kType, 0).bytes;
+    PlainChunk<kType> read;
+    read.Read(row, chunk / kSegmentChunks, chunk % kSegmentChunks);
 #pragma unroll
     for (int quarter = 0; quarter < 4; ++quarter) {
       float eight[8];
-      LoadEight<kType>(row.at[0] + chunk * kBytes, quarter, eight);
+      read.Eight(quarter, eight);
 #pragma unroll
       for (int i = 0; i < 8; ++i) values[quarter * 8 + i] = eight[i];
     }

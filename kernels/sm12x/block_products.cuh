@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of block_products.h. A block has 16 rows of a weight at a time and up to eight rows of
-// x, which it first rounds and keeps in shared memory. Eight lanes share a row of the weight: lane
-// c reads chunk c of each segment.
+// The kernel of block_products.h for up to eight rows. A block has 16 rows of a weight at a time
+// and up to eight rows of x, which it first rounds and keeps in shared memory. Eight lanes share a
+// row of the weight: lane c reads chunk c of each segment.
 //
 // Roofline: the weight's bytes, once for eight rows of x; bound by memory up to four rows or so,
 // then by dp4a and by reads of shared memory.
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/sm12x/bf16.cuh"
 #include "kernels/sm12x/block_chunk.cuh"
+#include "kernels/sm12x/block_gemm.cuh"
 #include "kernels/sm12x/block_products.h"
 #include "kernels/sm12x/launch.h"
 #include "kernels/sm12x/overlapped_launch.cuh"
+#include "kernels/sm12x/rounded_rows.cuh"
 
 namespace dsv4::sm12x {
 
@@ -32,34 +35,12 @@ constexpr int64_t StagedBytes(BlockType type, int64_t k) {
 
 // Rounds a chunk of bf16 to int8.
 __device__ __forceinline__ void StageInt8(const uint4 (&from)[4], std::byte* codes, uint2* scale) {
-  const uint32_t pairs[16] = {from[0].x, from[0].y, from[0].z, from[0].w, from[1].x, from[1].y,
-                              from[1].z, from[1].w, from[2].x, from[2].y, from[2].z, from[2].w,
-                              from[3].x, from[3].y, from[3].z, from[3].w};
-  float largest = 0;
-#pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    largest = fmaxf(largest, fmaxf(fabsf(Bf16Low(pairs[i])), fabsf(Bf16High(pairs[i]))));
-  }
-  // Int8Scale of lib/tensor/int8_run.h.
-  const bool tiny = !(largest >= 0x1p-100f);
-  const float inverse = tiny ? 0.0f : __fdiv_rn(127.0f, largest);
-  uint32_t words[8];
-  int sums[2] = {};
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const auto code = [&](float x) {
-      return static_cast<uint32_t>(__float2int_rn(__fmul_rn(x, inverse))) & 0xff;
-    };
-    words[i] = code(Bf16Low(pairs[2 * i])) | code(Bf16High(pairs[2 * i])) << 8 |
-               code(Bf16Low(pairs[2 * i + 1])) << 16 | code(Bf16High(pairs[2 * i + 1])) << 24;
-    sums[i / 4] = __dp4a(static_cast<int>(words[i]), 0x01010101, sums[i / 4]);
-  }
+  const RoundedChunk rounded = RoundChunk(from);
+  const uint32_t(&words)[8] = rounded.codes;
   constexpr int kHalf = kSegmentChunks * 16;  // bytes between the halves
   *reinterpret_cast<uint4*>(codes) = make_uint4(words[0], words[1], words[2], words[3]);
   *reinterpret_cast<uint4*>(codes + kHalf) = make_uint4(words[4], words[5], words[6], words[7]);
-  const float value = tiny ? 0.0f : __fdiv_rn(largest, 127.0f);
-  *scale = make_uint2(__float_as_uint(value), (static_cast<uint32_t>(sums[0]) & 0xffff) |
-                                                  static_cast<uint32_t>(sums[1]) << 16);
+  *scale = make_uint2(__float_as_uint(rounded.scale), rounded.sums);
 }
 
 // Stages row x, by all threads of the block.
@@ -82,38 +63,55 @@ __device__ __forceinline__ void StageRow(const std::byte* x, int64_t k, std::byt
   }
 }
 
+// Whether a chunk is at most four registers.
+constexpr bool FewWords(BlockType type) {
+  return type == BlockType::kIq2Xxs || type == BlockType::kIq2Xs || type == BlockType::kIq3Xxs ||
+         type == BlockType::kQ2K;
+}
+
+// The chunks of a row of the weight that a lane has read ahead.
+template <BlockType kType, int kMaxRows>
+struct ReadAhead {
+  using C = std::conditional_t<IsQuantised(kType), Chunk<kType>, PlainChunk<kType>>;
+  // For 16 KB or more on the way to a multiprocessor; fewer where sums and rows need registers.
+  static constexpr int kCount = !IsQuantised(kType) ? (kType == BlockType::kF32 ? 1 : 2)
+                                : kMaxRows > 1      ? 2
+                                : FewWords(kType)   ? 8
+                                                    : 4;
+  C chunk[kCount];
+
+  __device__ __forceinline__ void Begin(const RowPlanes& planes, int segments, int c) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (i < segments) chunk[i].Read(planes, i, c);
+    }
+  }
+};
+
 // The sums of a lane's chunks of a row of the weight, for each of kRows rows of x.
-template <BlockType kType, int kRows>
-__device__ __forceinline__ void SumChunks(const RowPlanes& planes, int64_t k, const uint32_t* grid,
-                                          const std::byte* staged, int count,
-                                          float (&sums)[kRows]) {
+template <BlockType kType, int kRows, class Ahead>
+__device__ __forceinline__ void SumChunks(const RowPlanes& planes, int64_t k, int segments,
+                                          const uint32_t* grid, const std::byte* staged, int count,
+                                          Ahead& ahead, float (&sums)[kRows]) {
   const int c = threadIdx.x % kSegmentChunks;
-  const int chunks = static_cast<int>(k / kChunk);
-  // Of this lane: those of the last segment may not be there.
-  const int segments = (chunks - c + kSegmentChunks - 1) / kSegmentChunks;
   const int64_t row_bytes = StagedBytes(kType, k);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) sums[r] = 0;
-  if constexpr (IsQuantised(kType)) {
-    using C = Chunk<kType>;
-    // Chunks in registers: fewer where sums and rows need them.
-    constexpr int kAhead = C::kCodeWords > 4 || kRows > 2 ? 2 : 4;
-    const int64_t scales = StagedCodes(kType, k);
-    C held[kAhead];
+  for (int first = 0; first < segments; first += Ahead::kCount) {
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      if (i < segments) held[i].Read(planes, i, c);
-    }
-    for (int first = 0; first < segments; first += kAhead) {
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const int segment = first + i;
-        if (segment >= segments) break;
+    for (int i = 0; i < Ahead::kCount; ++i) {
+      const int segment = first + i;
+      if (segment >= segments) break;
+      if constexpr (IsQuantised(kType)) {
+        using C = Chunk<kType>;
+        const int64_t scales = StagedCodes(kType, k);
         uint32_t q[8];
         float s[C::kScales], m[C::kScales] = {};
-        held[i].Unpack(grid, q);
-        held[i].Scales(s, m);
-        if (segment + kAhead < segments) held[i].Read(planes, segment + kAhead, c);
+        ahead.chunk[i].Unpack(grid, q);
+        ahead.chunk[i].Scales(s, m);
+        if (segment + Ahead::kCount < segments) {
+          ahead.chunk[i].Read(planes, segment + Ahead::kCount, c);
+        }
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           // Rows that are not there repeat the last one.
@@ -150,25 +148,25 @@ __device__ __forceinline__ void SumChunks(const RowPlanes& planes, int64_t k, co
             }
           }
         }
-      }
-    }
-  } else {
-    constexpr int kBytes = PlaneOf(kType, 0).bytes;  // of a chunk
-    for (int segment = 0; segment < segments; ++segment) {
-      const uint8_t* const from = planes.at[0] + (segment * kSegmentChunks + c) * kBytes;
+      } else {
+        float w[4][8];
 #pragma unroll
-      for (int quarter = 0; quarter < 4; ++quarter) {
-        float w[8];
-        LoadEight<kType>(from, quarter, w);
+        for (int quarter = 0; quarter < 4; ++quarter) ahead.chunk[i].Eight(quarter, w[quarter]);
+        if (segment + Ahead::kCount < segments) {
+          ahead.chunk[i].Read(planes, segment + Ahead::kCount, c);
+        }
 #pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-          float x[8];
-          LoadBf16x8(reinterpret_cast<const uint16_t*>(staged + min(r, count - 1) * row_bytes +
-                                                       segment * kSegment * 2 +
-                                                       (quarter * kSegmentChunks + c) * 16),
-                     x);
+        for (int quarter = 0; quarter < 4; ++quarter) {
 #pragma unroll
-          for (int i = 0; i < 8; ++i) sums[r] = __fmaf_rn(x[i], w[i], sums[r]);
+          for (int r = 0; r < kRows; ++r) {
+            float x[8];
+            LoadBf16x8(reinterpret_cast<const uint16_t*>(staged + min(r, count - 1) * row_bytes +
+                                                         segment * kSegment * 2 +
+                                                         (quarter * kSegmentChunks + c) * 16),
+                       x);
+#pragma unroll
+            for (int e = 0; e < 8; ++e) sums[r] = __fmaf_rn(x[e], w[quarter][e], sums[r]);
+          }
         }
       }
     }
@@ -193,46 +191,62 @@ struct BlockRows {
   int64_t first_row;            // of the weight
 };
 
-template <BlockType kType, int kRows>
-__device__ __forceinline__ void MultiplyTiles(const BlockJob& job, const BlockRows& rows,
-                                              const uint32_t* grid, const std::byte* staged) {
-  const int c = threadIdx.x % kSegmentChunks;
-  for (int64_t index = blockIdx.y;; index += gridDim.y) {
-    int64_t tile = index;
-    const BlockPart* part = nullptr;
-    int which = 0;
+// This lane's row of the weight in a tile.
+struct TileRow {
+  const BlockPart* part = nullptr;  // null: there is no such tile
+  int64_t row = 0;
+  RowPlanes planes;
+};
+template <BlockType kType>
+__device__ __forceinline__ TileRow FindTile(const BlockJob& job, const BlockRows& rows,
+                                            int64_t tile) {
+  TileRow found;
+  int which = 0;
 #pragma unroll 1
-    for (; which < job.part_count; ++which) {
-      const int64_t n = job.group_rows > 0 ? job.group_rows : job.parts[which].n;
-      const int64_t tiles = (n + kBlockTile - 1) / kBlockTile;
-      if (tile < tiles) {
-        part = &job.parts[which];
-        break;
-      }
-      tile -= tiles;
+  for (; which < job.part_count; ++which) {
+    const int64_t n = job.group_rows > 0 ? job.group_rows : job.parts[which].n;
+    const int64_t tiles = (n + kBlockTile - 1) / kBlockTile;
+    if (tile < tiles) {
+      found.part = &job.parts[which];
+      break;
     }
-    if (part == nullptr) return;
-    const uint8_t* data = part->data;
-    if (rows.expert != nullptr) {
-      data = (which == 0 ? rows.expert->*job.matrix : rows.expert->w3).data;
-    }
-    const int64_t row = rows.first_row + tile * kBlockTile + threadIdx.x / kSegmentChunks;
-    const RowPlanes planes = PlanesOfRow<kType>(data, part->n, job.k, min(row, part->n - 1));
-    float sums[kRows];
-    SumChunks<kType, kRows>(planes, job.k, grid, staged, rows.count, sums);
-    float mine = 0;
+    tile -= tiles;
+  }
+  if (found.part == nullptr) return found;
+  const uint8_t* data = found.part->data;
+  if (rows.expert != nullptr) {
+    data = (which == 0 ? rows.expert->*job.matrix : rows.expert->w3).data;
+  }
+  found.row = rows.first_row + tile * kBlockTile + threadIdx.x / kSegmentChunks;
+  found.planes = PlanesOfRow<kType>(data, found.part->n, job.k, min(found.row, found.part->n - 1));
+  return found;
+}
+
+// The products of a tile. `tile` becomes tile `next`, whose first chunks are read.
+template <BlockType kType, int kRows, class Ahead>
+__device__ __forceinline__ void MultiplyTile(const BlockJob& job, const BlockRows& rows,
+                                             int64_t next, int segments, const uint32_t* grid,
+                                             const std::byte* staged, TileRow& tile, Ahead& ahead) {
+  const int c = threadIdx.x % kSegmentChunks;
+  float sums[kRows];
+  SumChunks<kType, kRows>(tile.planes, job.k, segments, grid, staged, rows.count, ahead, sums);
+  const BlockPart& part = *tile.part;
+  const int64_t weight_row = tile.row;
+  tile = FindTile<kType>(job, rows, next);
+  if (tile.part != nullptr) ahead.Begin(tile.planes, segments, c);
+  float mine = 0;
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const float sum = Butterfly(sums[r]);
-      if (r == c) mine = sum;
-    }
-    if (c >= rows.count || row >= part->n) continue;
-    const int64_t to = (rows.pairs != nullptr ? rows.pairs[c] : rows.first + c) * part->width + row;
-    if (part->bf16) {
-      static_cast<uint16_t*>(part->y)[to] = static_cast<uint16_t>(Bf16x2(mine, 0));
-    } else {
-      static_cast<float*>(part->y)[to] = mine;
-    }
+  for (int r = 0; r < kRows; ++r) {
+    const float sum = Butterfly(sums[r]);
+    if (r == c) mine = sum;
+  }
+  if (c >= rows.count || weight_row >= part.n) return;
+  const int64_t to =
+      (rows.pairs != nullptr ? rows.pairs[c] : rows.first + c) * part.width + weight_row;
+  if (part.bf16) {
+    static_cast<uint16_t*>(part.y)[to] = static_cast<uint16_t>(Bf16x2(mine, 0));
+  } else {
+    static_cast<float*>(part.y)[to] = mine;
   }
 }
 
@@ -245,28 +259,38 @@ constexpr int PassRows(BlockType type, int64_t k) {
   return rows;
 }
 
-// Block (some rows or a group of an expert's, tiles, a group of columns).
-template <BlockType kType>
-__global__ void __launch_bounds__(kBlockThreads, 3)
-    block_products_kernel(const __grid_constant__ BlockJob job, int pass_rows) {
-  BeginAfterPredecessors();
+// Block (some rows or a group of an expert's, tiles, a group of columns), for up to kMaxRows rows.
+template <BlockType kType, int kMaxRows>
+__global__ void __launch_bounds__(kBlockThreads, kMaxRows == 1 ? 4 : 3)
+    block_products_kernel(const __grid_constant__ BlockJob job, int pass_rows, int kind) {
   std::byte* const shared = DynamicShared<std::byte>();
   auto* const grid = reinterpret_cast<uint32_t*>(shared);
   constexpr int kGridWords = GridWordsOf(kType);
   std::byte* const staged = shared + kGridWords * 4;
+  const int c = threadIdx.x % kSegmentChunks;
+  // Of this lane: those of the last segment may not be there.
+  const int segments = (static_cast<int>(job.k / kChunk) - c + kSegmentChunks - 1) / kSegmentChunks;
   BlockRows rows{};
   const std::byte* x = job.x;
-  if (job.table != nullptr) {
-    if (static_cast<int32_t>(blockIdx.x) >= job.groups.counts[0]) return;
-    const RowGroup group = job.groups.groups[0][blockIdx.x];
-    rows.count = group.count;
-    rows.pairs = job.groups.pair_of + group.first;
-    rows.expert = job.table[group.expert];
-  } else {
+  TileRow tile;
+  ReadAhead<kType, kMaxRows> ahead;
+  if (job.table == nullptr) {
     rows.first = int64_t{blockIdx.x} * pass_rows;
     rows.count = static_cast<int32_t>(min(int64_t{pass_rows}, job.rows - rows.first));
     rows.first_row = blockIdx.z * job.group_rows;
     x += blockIdx.z * job.group_bytes;
+    tile = FindTile<kType>(job, rows, blockIdx.y);
+    if (tile.part != nullptr) ahead.Begin(tile.planes, segments, c);  // which no kernel writes
+  }
+  BeginAfterPredecessors();
+  if (job.table != nullptr) {
+    if (static_cast<int32_t>(blockIdx.x) >= job.groups.counts[kind]) return;
+    const RowGroup group = job.groups.Groups(kind)[blockIdx.x];
+    rows.count = group.count;
+    rows.pairs = job.groups.pair_of + group.first;
+    rows.expert = job.table[group.expert];
+    tile = FindTile<kType>(job, rows, blockIdx.y);
+    if (tile.part != nullptr) ahead.Begin(tile.planes, segments, c);
   }
   if constexpr (kGridWords > 0) {
     const auto* const from = reinterpret_cast<const uint4*>(GridOf<kType>());
@@ -280,44 +304,86 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
   for (int begin = 0; begin < all.count; begin += pass_rows) {
     rows.count = min(all.count - begin, pass_rows);
     if (all.pairs != nullptr) rows.pairs = all.pairs + begin;
-    if (begin > 0) __syncthreads();
+    if (begin > 0) {
+      __syncthreads();
+      tile = FindTile<kType>(job, rows, blockIdx.y);
+      if (tile.part != nullptr) ahead.Begin(tile.planes, segments, c);
+    }
     for (int r = 0; r < rows.count; ++r) {
       const int64_t row = rows.pairs == nullptr ? rows.first + r : rows.pairs[r] / job.row_divisor;
       StageRow<kType>(x + row * job.row_bytes, job.k, staged + r * staged_bytes);
     }
     __syncthreads();
-    if (rows.count == 1) {
-      MultiplyTiles<kType, 1>(job, rows, grid, staged);
-    } else if (rows.count == 2) {
-      MultiplyTiles<kType, 2>(job, rows, grid, staged);
-    } else if (rows.count <= 4) {
-      MultiplyTiles<kType, 4>(job, rows, grid, staged);
-    } else {
-      MultiplyTiles<kType, 8>(job, rows, grid, staged);
+    for (int64_t next = blockIdx.y + gridDim.y; tile.part != nullptr; next += gridDim.y) {
+      const auto multiply = [&]<int kRows>(Index<kRows>) {
+        MultiplyTile<kType, kRows>(job, rows, next, segments, grid, staged, tile, ahead);
+      };
+      if (kMaxRows == 1 || rows.count == 1) {
+        multiply(Index<1>());
+      } else if constexpr (kMaxRows > 1) {
+        if (rows.count == 2) {
+          multiply(Index<2>());
+        } else if (rows.count <= 4) {
+          multiply(Index<4>());
+        } else {
+          multiply(Index<8>());
+        }
+      }
     }
   }
 }
 
+// Groups of `kind`, or all rows.
 template <BlockType kType>
-void LaunchBlocksOf(const LaunchContext& context, const BlockJob& job) {
+void LaunchFewRows(const LaunchContext& context, const BlockJob& job, int kind) {
   constexpr int64_t kResident = 8;  // blocks of a multiprocessor, before a block takes more tiles
-  const int pass_rows = PassRows(kType, job.k);
+  const bool one = job.rows == 1;   // of each expert, too
+  const int pass_rows = one ? 1 : PassRows(kType, job.k);
   int64_t tiles = 0;
   for (int i = 0; i < job.part_count; ++i) {
     tiles += CeilDiv(job.group_rows > 0 ? job.group_rows : job.parts[static_cast<size_t>(i)].n,
                      int64_t{kBlockTile});
   }
-  const int64_t passes =
-      job.table != nullptr ? job.most_groups : CeilDiv(int64_t{job.rows}, int64_t{pass_rows});
+  const int64_t passes = job.table != nullptr ? job.most_groups[static_cast<size_t>(kind)]
+                                              : CeilDiv(int64_t{job.rows}, int64_t{pass_rows});
   const int64_t groups = job.group_rows > 0 ? CeilDiv(job.parts[0].n, job.group_rows) : int64_t{1};
   const int64_t most = std::max<int64_t>(
       kResident * context.multiprocessors / (job.table != nullptr ? 1 : groups), 1);
   const int64_t kept = std::min<int64_t>(pass_rows, job.table != nullptr ? kBlockRows : job.rows);
   const int64_t shared = GridWordsOf(kType) * int64_t{4} + kept * StagedBytes(kType, job.k);
+  const auto kernel =
+      one ? block_products_kernel<kType, 1> : block_products_kernel<kType, kBlockRows>;
   LaunchOverlapped(CudaStreamOf(context),
                    dim3(static_cast<unsigned>(passes), static_cast<unsigned>(std::min(tiles, most)),
                         static_cast<unsigned>(groups)),
-                   kBlockThreads, shared, block_products_kernel<kType>, job, pass_rows);
+                   kBlockThreads, shared, kernel, job, pass_rows, kind);
+}
+
+// Whether so few tiles of block_gemm.cuh are there that reading weights more often takes less time.
+inline bool FewTiles(const LaunchContext& context, const BlockJob& job) {
+  constexpr int32_t kRows = 32;
+  int64_t rows = 0;
+  for (int i = 0; i < job.part_count; ++i) rows += job.parts[static_cast<size_t>(i)].n;
+  return job.rows <= kRows && rows / kGemmTile < context.multiprocessors / 2;
+}
+
+template <BlockType kType>
+void LaunchBlocksOf(const LaunchContext& context, const BlockJob& job) {
+  if (job.table != nullptr) {
+    LaunchFewRows<kType>(context, job, 0);
+    if (job.most_groups[1] == 0) return;
+    if constexpr (IsQuantised(kType)) {
+      LaunchBlockGemm<kType>(context, job);
+    } else {
+      LaunchFewRows<kType>(context, job, 1);
+    }
+    return;
+  }
+  if constexpr (IsQuantised(kType)) {
+    if (job.rounded != nullptr && !FewTiles(context, job))
+      return LaunchBlockGemm<kType>(context, job);
+  }
+  LaunchFewRows<kType>(context, job, 0);
 }
 
 }  // namespace dsv4::sm12x

@@ -6,6 +6,8 @@
 //   32 elements, or of its half where the halves have their own scales, are added exactly and
 //   multiplied by the product of both scales.
 // - F32, F16 and BF16: the row stays bf16, each product is one FMA.
+// - Up to eight rows take block_products.cuh; more rows of quantised formats, rounded first by a
+//   launch of their own, block_gemm.cuh.
 // - Chunk c of each segment of 256 elements is added to sum c, of eight, by FMA in ascending order
 //   of K; a minimum is added behind its products. Then (s0 + s4 + (s2 + s6)) + ..: the tree of
 //   Butterfly in block_products.cuh. No number of rows changes the order.
@@ -17,6 +19,7 @@
 #include "kernels/op/moe.h"
 #include "kernels/registry/kernel_entry.h"
 #include "kernels/sm12x/expert_rows.cuh"
+#include "lib/base/checked_math.h"
 #include "lib/tensor/block_format.h"
 
 namespace dsv4::sm12x {
@@ -39,21 +42,36 @@ struct BlockJob {
   const std::byte* x = nullptr;  // bf16
   int64_t row_bytes = 0;
   int64_t k = 0;
-  int32_t rows = 0;
+  int32_t rows = 0;  // of experts: of the step
   int32_t part_count = 0;
   std::array<BlockPart, 5> parts{};
   int64_t group_rows = 0, group_bytes = 0;
 
   const ExpertWeights* const* table = nullptr;
-  RowGroups groups{};  // of one kind
-  int64_t most_groups = 0;
+  RowGroups groups{};  // of two kinds: up to kBlockRows rows, and more
+  std::array<int64_t, 2> most_groups{};
   // The matrix of part 0; part 1 is w3.
   ExpertMatrix ExpertWeights::*matrix = &ExpertWeights::w1;
   int32_t row_divisor = 1;  // a pair has row pair / row_divisor of x, and row `pair` of y
+
+  // Of LaunchRounding: x as records.
+  const std::byte* rounded = nullptr;
+  int32_t rounded_rows = 0;
 };
 
-// The most rows of a group of an expert.
-inline constexpr int kBlockRows = 8;
+// The most rows without MMAs, and the most of a larger group of an expert.
+inline constexpr int kBlockRows = 8, kBlockGroupRows = 64;
+
+// A record of rounded_rows.cuh.
+inline constexpr int kRoundedBytes = 48;
+// The workspace of LaunchRounding.
+constexpr int64_t RoundedBytes(int64_t rows, int64_t columns) {
+  return rows <= kBlockRows ? 0 : rows * (columns / 32) * kRoundedBytes;
+}
+// Enqueues the rounding of `rows` rows of job->x, of `columns` elements, for the job's products
+// with quantised weights. Up to kBlockRows rows are rounded by the products' own launches.
+void LaunchRounding(const LaunchContext& context, int64_t rows, int64_t columns, std::byte* to,
+                    BlockJob* job);
 
 // Enqueues the products. REQUIRES: k is a multiple of 128 and of the type's elements.
 void LaunchBlocks(const LaunchContext& context, BlockType type, const BlockJob& job);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // expert_ffn of experts in block formats: the launches of block_products.h for w1 and w3, then for
-// w2. The shared expert has launches of its own, since its formats are others.
+// w2. The shared expert has launches of its own, since its formats are others. For more than
+// kBlockRows rows, one launch rounds x, and one the hidden rows, for all products.
 //
 // Contract, roofline and edge cases: expert_ffn.cu.
 #include "kernels/sm12x/expert_launch.cuh"
@@ -40,20 +41,23 @@ BlockJob RoutedJob(const ExpertFfnParams& p, const ExpertPlan& plan, const void*
   job.x = static_cast<const std::byte*>(x);
   job.k = k;
   job.row_bytes = k * kActBytes;
+  job.rows = p.rows;
   job.table = p.experts_table;
   job.groups = plan.work.groups;
-  job.most_groups = plan.most_groups[0];
+  job.most_groups = {plan.most_groups[0], plan.most_groups[1]};
   job.row_divisor = p.experts_per_token;
   return job;
 }
 
-// Those of the shared expert: x has p.rows rows.
-BlockJob SharedJob(const ExpertFfnParams& p, const void* x, int64_t k) {
+// Those of the shared expert: p.rows rows, from the routed experts' row `first` on.
+BlockJob SharedJob(const ExpertFfnParams& p, const BlockJob& routed, int64_t first) {
   BlockJob job;
-  job.x = static_cast<const std::byte*>(x);
-  job.k = k;
-  job.row_bytes = k * kActBytes;
+  job.x = routed.x + first * routed.row_bytes;
+  job.k = routed.k;
+  job.row_bytes = routed.row_bytes;
   job.rows = p.rows;
+  if (routed.rounded != nullptr) job.rounded = routed.rounded + first * kRoundedBytes;
+  job.rounded_rows = routed.rounded_rows;
   return job;
 }
 
@@ -64,7 +68,8 @@ void LaunchBlockExperts(const LaunchContext& context, const ExpertFfnParams& p,
   const FfnWorkspace& work = plan.work;
   const bool shared = p.wave != ExpertWave::kNext;
   if (p.part != ExpertPart::kOutputs) {
-    const BlockJob routed = RoutedJob(p, plan, p.x, p.hidden);
+    BlockJob routed = RoutedJob(p, plan, p.x, p.hidden);
+    LaunchRounding(context, p.rows, p.hidden, plan.rounded, &routed);
     if (p.blocks.w1 == p.blocks.w3) {
       BlockJob both = routed;
       both.part_count = 2;
@@ -81,7 +86,7 @@ void LaunchBlockExperts(const LaunchContext& context, const ExpertFfnParams& p,
       }
     }
     if (shared) {
-      BlockJob job = SharedJob(p, p.x, p.hidden);
+      BlockJob job = SharedJob(p, routed, 0);
       job.part_count = 2;
       const int64_t at = plan.pairs * p.inter;
       job.parts[0] = {
@@ -100,9 +105,12 @@ void LaunchBlockExperts(const LaunchContext& context, const ExpertFfnParams& p,
   down.row_divisor = 1;
   down.part_count = 1;
   down.parts[0] = {.n = p.hidden, .y = work.outputs, .width = p.hidden};
+  if (p.rows > kBlockRows) {
+    LaunchRounding(context, shared ? plan.slots : plan.pairs, p.inter, plan.rounded, &down);
+  }
   LaunchBlocks(context, p.blocks.w2, down);
   if (!shared) return;
-  BlockJob job = SharedJob(p, work.hidden + plan.pairs * p.inter, p.inter);
+  BlockJob job = SharedJob(p, down, plan.pairs);
   job.part_count = 1;
   job.parts[0] = {.data = p.shared_w2.data,
                   .n = p.hidden,

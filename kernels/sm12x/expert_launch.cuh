@@ -34,7 +34,9 @@ inline bool Splits(const ExpertFfnParams& p) {
 
 // The kinds of groups of a launch.
 inline RowGroups GroupsOf(const ExpertFfnParams& p) {
-  if (p.format == ExpertFormat::kBlocks) return {.kinds = 1, .rows = {kBlockRows}};
+  if (p.format == ExpertFormat::kBlocks) {
+    return {.kinds = p.rows > kBlockRows ? 2 : 1, .rows = {kBlockRows, kBlockGroupRows}};
+  }
   if (Splits(p)) return {.kinds = 1, .rows = {kSplitGroupRows}};
   return {.kinds = 3, .rows = {kSmallGroupRows, kMiddleGroupRows, kLargeGroupRows}};
 }
@@ -57,6 +59,10 @@ struct ExpertPlan {
       work.gate = Take<uint16_t>(base, slots * p.inter);
       work.up = Take<uint16_t>(base, slots * p.inter);
     }
+    if (blocks) {
+      const int64_t of_hidden = p.rows > kBlockRows ? RoundedBytes(slots, p.inter) : 0;
+      rounded = Take<std::byte>(base, std::max(RoundedBytes(p.rows, p.hidden), of_hidden));
+    }
     if (p.part == ExpertPart::kProducts) return;
     if (!blocks) work.quantised = Take<uint8_t>(base, slots * QuantizedRowBytes(p.inter));
     work.outputs = p.wave == ExpertWave::kAll ? Take<uint16_t>(base, slots * p.hidden)
@@ -71,6 +77,7 @@ struct ExpertPlan {
   int64_t pairs, slots;
   int64_t most_groups[kGroupKinds] = {};
   int64_t bytes = 0;
+  std::byte* rounded = nullptr;  // rows of block formats, by LaunchRounding
   FfnWorkspace work{};
 };
 

@@ -16,6 +16,17 @@
 namespace dsv4 {
 namespace {
 
+bool HasQuantised(const LinearBf16Params& p) {
+  for (int i = 0; i < p.part_count; ++i) {
+    if (IsQuantised(p.parts[static_cast<size_t>(i)].w.blocks)) return true;
+  }
+  return false;
+}
+
+int64_t Workspace(const LinearBf16Params& p, int) {
+  return HasQuantised(p) ? sm12x::RoundedBytes(p.rows, p.k) : 0;
+}
+
 void Launch(const LaunchContext& context, const LinearBf16Params& p) {
   sm12x::LinearJob<sm12x::Bf16Slices> job;
   job.rows = p.rows;
@@ -36,6 +47,9 @@ void Launch(const LaunchContext& context, const LinearBf16Params& p) {
                        .bf16 = part.round_output};
     if (!part.w.in_blocks()) job.parts[job.part_count++] = {part.w, part.y, part.round_output};
   }
+  if (HasQuantised(p)) {
+    sm12x::LaunchRounding(context, p.rows, p.k, context.workspace, &blocks);
+  }
   sm12x::LaunchBlockParts(context, blocks,
                           [&](int i) { return p.parts[static_cast<size_t>(i)].w.blocks; });
   if (job.part_count == 0) return;
@@ -44,7 +58,8 @@ void Launch(const LaunchContext& context, const LinearBf16Params& p) {
 
 }  // namespace
 
-constinit const KernelEntry kSm12xLinearBf16 = MakeSm12xEntry<LinearBf16Params, &Launch>(
-    "sm12x.linear_bf16", 2, {sm12x::kLinearKnobs, sm12x::kLinearConfigs});
+constinit const KernelEntry kSm12xLinearBf16 =
+    MakeSm12xEntry<LinearBf16Params, &Launch, &SupportsAll<LinearBf16Params>, &Workspace>(
+        "sm12x.linear_bf16", 2, {sm12x::kLinearKnobs, sm12x::kLinearConfigs});
 
 }  // namespace dsv4

@@ -46,6 +46,7 @@ void LaunchInBlocks(const LaunchContext& context, const LinearFp8Params& p) {
     const LinearFp8Params::Part& part = p.parts[i];
     job.parts[i] = {.data = part.w.data, .n = part.w.n, .y = part.y, .width = part.w.n};
   }
+  sm12x::LaunchRounding(context, p.rows, p.k, context.workspace, &job);
   sm12x::LaunchBlockParts(context, job,
                           [&](int i) { return p.parts[static_cast<size_t>(i)].w.blocks; });
 }
@@ -60,6 +61,10 @@ absl::Status Supports(const LinearFp8Params& p) {
   return absl::OkStatus();
 }
 
+int64_t Workspace(const LinearFp8Params& p, int) {
+  return p.parts[0].w.in_blocks() ? sm12x::RoundedBytes(p.rows, p.k) : 0;
+}
+
 void Launch(const LaunchContext& context, const LinearFp8Params& p) {
   if (p.parts[0].w.in_blocks()) return LaunchInBlocks(context, p);
   bool f32 = false;
@@ -69,7 +74,8 @@ void Launch(const LaunchContext& context, const LinearFp8Params& p) {
 
 }  // namespace
 
-constinit const KernelEntry kSm12xLinearFp8 = MakeSm12xEntry<LinearFp8Params, &Launch, &Supports>(
-    "sm12x.linear_fp8", 2, {sm12x::kLinearKnobs, sm12x::kLinearConfigs});
+constinit const KernelEntry kSm12xLinearFp8 =
+    MakeSm12xEntry<LinearFp8Params, &Launch, &Supports, &Workspace>(
+        "sm12x.linear_fp8", 2, {sm12x::kLinearKnobs, sm12x::kLinearConfigs});
 
 }  // namespace dsv4

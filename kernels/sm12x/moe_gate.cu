@@ -210,7 +210,8 @@ int64_t Workspace(const MoeGateParams& p, int) {
     fewer.rows = rows;
     floats = std::max(floats, rows * ShapeOf(fewer).FloatsOfRow());
   }
-  return floats * static_cast<int64_t>(sizeof(float));
+  return RoundUp(floats * static_cast<int64_t>(sizeof(float)), int64_t{16}) +
+         (IsQuantised(p.gate.blocks) ? sm12x::RoundedBytes(p.rows, p.gate.k) : 0);
 }
 
 void Launch(const LaunchContext& context, const MoeGateParams& p) {
@@ -233,6 +234,11 @@ void Launch(const LaunchContext& context, const MoeGateParams& p) {
                     .y = sums,
                     .width = shape.FloatsOfRow(),
                     .bf16 = false};
+    if (IsQuantised(p.gate.blocks)) {
+      const int64_t logits = p.rows * shape.FloatsOfRow() * static_cast<int64_t>(sizeof(float));
+      sm12x::LaunchRounding(context, p.rows, p.gate.k,
+                            context.workspace + RoundUp(logits, int64_t{16}), &job);
+    }
     sm12x::LaunchBlocks(context, p.gate.blocks, job);
   } else if (p.rows <= kFewRows) {
     const int turns =

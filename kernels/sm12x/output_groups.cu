@@ -26,8 +26,13 @@
 namespace dsv4 {
 namespace {
 
+// The products, before they are quantised.
+int64_t ProductBytes(const OutputGroupsParams& p) {
+  return RoundUp(int64_t{p.rows} * p.groups * p.rank * kActBytes, int64_t{16});
+}
 int64_t Workspace(const OutputGroupsParams& p, int) {
-  return int64_t{p.rows} * p.groups * p.rank * kActBytes;
+  return ProductBytes(p) +
+         (p.wo_a.in_blocks() ? sm12x::RoundedBytes(p.rows, p.groups * p.group_width) : 0);
 }
 
 template <class KSlices>
@@ -53,6 +58,10 @@ void LaunchInBlocks(const LaunchContext& context, const OutputGroupsParams& p, v
   job.group_bytes = p.group_width * kActBytes;
   job.part_count = 1;
   job.parts[0] = {.data = p.wo_a.data, .n = p.wo_a.n, .y = y, .width = p.groups * p.rank};
+  if (IsQuantised(p.wo_a.blocks)) {
+    sm12x::LaunchRounding(context, p.rows, p.groups * p.group_width,
+                          context.workspace + ProductBytes(p), &job);
+  }
   sm12x::LaunchBlocks(context, p.wo_a.blocks, job);
 }
 

@@ -125,6 +125,8 @@ TEST_CASE("what would hang a GPU or break it ends the program") {
   words_have(WriteBehindSharedMemory, "signal 11");
 }
 
+float Int8Value(uint32_t code) { return static_cast<int8_t>(code); }
+
 TEST_CASE("emulated matrix products are those of their matrices") {
   struct Type {
     ProductType type;
@@ -147,10 +149,13 @@ TEST_CASE("emulated matrix products are those of their matrices") {
          constexpr float kMagnitudes[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
          return std::copysign(kMagnitudes[code >> 2 & 7], (code & 0x20) != 0 ? -1.0f : 1.0f);
        }},
+      {ProductType::kInt8, 32, 256, &Int8Value},
+      {ProductType::kInt8K16, 16, 256, &Int8Value},
   };
   for (const Type& type : types) {
     INFO("type " << static_cast<int>(type.type));
-    const bool scaled = type.width == 32;
+    const bool scaled = type.type == ProductType::kE4M3 || type.type == ProductType::kE2M1;
+    const bool int8 = type.type == ProductType::kInt8 || type.type == ProductType::kInt8K16;
     uint64_t drawn = 0;
     const auto draw = [&](uint32_t count) {
       const float value = (test::RandomValue(5, drawn++) + 1) / 2;
@@ -161,6 +166,7 @@ TEST_CASE("emulated matrix products are those of their matrices") {
         return std::bit_cast<uint32_t>(static_cast<float>(draw(9)) - 4) >> 16;
       if (type.type == ProductType::kF16)
         return draw(2) == 0 ? 0 : (14 + draw(3)) << 10 | draw(4) << 8;
+      if (int8) return draw(256);
       // Between 2^-3 and 2^4, of either sign.
       if (type.type == ProductType::kE4M3 || !of_a) return (draw(2) << 7) | (32 + draw(56));
       return draw(16) << 2;
@@ -185,7 +191,7 @@ TEST_CASE("emulated matrix products are those of their matrices") {
           sum = std::ldexp(sum, product.a_scales[static_cast<size_t>(row)] +
                                     product.b_scales[static_cast<size_t>(column)] - 2 * 127);
         }
-        want.push_back(static_cast<float>(sum + product.c[want.size()]));
+        want.push_back(static_cast<float>(sum + product.c[int8 ? 0 : want.size()]));
       }
     }
     INFO("rows of 8 columns");

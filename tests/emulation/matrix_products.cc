@@ -58,6 +58,12 @@ struct E2M1Element {
   }
 };
 
+struct Int8Element {
+  float operator()(uint32_t word, int place) const {
+    return static_cast<int8_t>(word >> 8 * place & 0xff);
+  }
+};
+
 double UE8M0(uint32_t word, int byte) {
   const uint64_t code = word >> 8 * byte & 0xff;
   return code == 255 ? NAN : std::bit_cast<double>((code + 1023 - 127) << 52);
@@ -109,6 +115,8 @@ void MultiplyTiles(MmaType type, int a_scale_byte, const MmaGive* give, MmaGet* 
       return Multiply<4, E4M3Element, E4M3Element>(true, a_scale_byte, give, get);
     case MmaType::kE2M1:
       return Multiply<4, E2M1Element, E4M3Element>(true, a_scale_byte, give, get);
+    case MmaType::kInt8:
+      return Multiply<4, Int8Element, Int8Element>(false, 0, give, get);
   }
 }
 

@@ -18,8 +18,8 @@ struct MmaGet {
   float d[4];
 };
 
-// d = a b + d. kE2M1: a's codes, each in bits 5 .. 2 of its byte; b has e4m3.
-enum class MmaType { kBf16, kF16, kE4M3, kE2M1 };
+// d = a b + d. kE2M1: a's codes, each in bits 5 .. 2 of its byte; b has e4m3. kInt8: exact.
+enum class MmaType { kBf16, kF16, kE4M3, kE2M1, kInt8 };
 // With scales of rows and columns for e4m3 and e2m1: byte `a_scale_byte` of a_scale, byte 0 of
 // b_scale.
 void MultiplyTiles(MmaType type, int a_scale_byte, const MmaGive* give, MmaGet* get);

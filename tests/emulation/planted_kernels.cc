@@ -172,17 +172,18 @@ std::vector<float> Multiply(ProductType type, const Product& product) {
   std::vector<float> out(16 * 8);
   RunBlock(32, 0, [&] {
     // The elements of each lane, as "Matrix Fragments" of the PTX ISA numbers them.
-    const bool bytes = type == ProductType::kE4M3 || type == ProductType::kE2M1;
+    const bool bytes = type != ProductType::kBf16 && type != ProductType::kF16;
     const int group = static_cast<int>(threadIdx.x) / 4, id = static_cast<int>(threadIdx.x) % 4;
-    const int width = bytes ? 32 : 16, of_word = bytes ? 4 : 2, bits = 32 / of_word;
+    const int width = bytes && type != ProductType::kInt8K16 ? 32 : 16;
+    const int of_word = bytes ? 4 : 2, bits = 32 / of_word, b_words = width / 4 / of_word;
     uint32_t a[4] = {}, b[2] = {};
-    for (int i = 0; i < 4 * of_word; ++i) {
+    for (int i = 0; i < 2 * b_words * of_word; ++i) {
       const bool upper = bytes ? (i >= 4 && i < 8) || i >= 12 : (i >= 2 && i < 4) || i >= 6;
       const int row = group + (upper ? 8 : 0);
       const int column = id * of_word + i % of_word + (i >= 2 * of_word ? width / 2 : 0);
       a[i / of_word] |= product.a[static_cast<size_t>(row * width + column)] << i % of_word * bits;
     }
-    for (int i = 0; i < 2 * of_word; ++i) {
+    for (int i = 0; i < b_words * of_word; ++i) {
       const int row = id * of_word + i % of_word + (i >= of_word ? width / 2 : 0);
       b[i / of_word] |= product.b[static_cast<size_t>(row * 8 + group)] << i % of_word * bits;
     }
@@ -211,6 +212,18 @@ std::vector<float> Multiply(ProductType type, const Product& product) {
         } else {
           sm12x::MmaScaledE2M1<2>(d, a, b[0], b[1], a_scale << 16 | (kOther & 0xff00ffff), b_scale);
         }
+        break;
+      }
+      case ProductType::kInt8:
+      case ProductType::kInt8K16: {
+        const auto c = static_cast<int32_t>(product.c[0]);
+        int32_t sums[4];
+        if (type == ProductType::kInt8) {
+          sm12x::MmaInt8K32(sums, a, b[0], b[1], c);
+        } else {
+          sm12x::MmaInt8K16(sums, a[0], a[1], b[0], c);
+        }
+        for (int i = 0; i < 4; ++i) d[i] = static_cast<float>(sums[i]);
         break;
       }
     }

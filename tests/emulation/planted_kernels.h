@@ -46,7 +46,8 @@ struct Product {
   std::vector<uint8_t> a_scales, b_scales;
   std::vector<float> c;
 };
-enum class ProductType { kBf16, kF16, kE4M3, kE2M1 };
+// kInt8K16: K of 16. Int8 products have one c, that of the first element.
+enum class ProductType { kBf16, kF16, kE4M3, kE2M1, kInt8, kInt8K16 };
 std::vector<float> Multiply(ProductType type, const Product& product);
 
 }  // namespace dsv4::emulation

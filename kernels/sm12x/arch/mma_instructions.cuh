@@ -27,6 +27,22 @@ __device__ __forceinline__ void MmaF16(float (&d)[4], uint32_t a0, uint32_t a1, 
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// d = a b + c, int8, K = 32 and K = 16; c in all elements.
+__device__ __forceinline__ void MmaInt8K32(int32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                           uint32_t b1, int32_t c) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%10, %10, %10, %10};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(c));
+}
+__device__ __forceinline__ void MmaInt8K16(int32_t (&d)[4], uint32_t a0, uint32_t a1, uint32_t b,
+                                           int32_t c) {
+  asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+      "{%7, %7, %7, %7};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a0), "r"(a1), "r"(b), "r"(c));
+}
+
 // Converts the upper two of four e4m3 codes to f16x2, exactly.
 __device__ __forceinline__ uint32_t F16x2OfUpperE4M3x2(uint32_t codes) {
   uint32_t out;

@@ -332,7 +332,7 @@ TEST_CASE("expert_ffn runs experts in block formats by the same rules") {
               .k = 3,
               .routed = routed,
               .shared = routed[0] == kIq2 ? kQ8 : BlocksFormat(BlockType::kQ6K)},
-             40, true, {1, 2, 5, 8, 9, 17});
+             150, true, {1, 2, 5, 8, 9, 17, 65});
   }
 }
 

@@ -32,6 +32,19 @@ inline void MmaF16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_
   RunMma("mma f16", d, {.a = {a0, a1, a2, a3}, .b = {b0, b1}}, emulation::MmaType::kF16);
 }
 
+inline void MmaInt8K32(int32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                       int32_t c) {
+  float products[4] = {};
+  RunMma("mma int8", products, {.a = {a[0], a[1], a[2], a[3]}, .b = {b0, b1}},
+         emulation::MmaType::kInt8);
+  for (int i = 0; i < 4; ++i) d[i] = static_cast<int32_t>(products[i]) + c;
+}
+inline void MmaInt8K16(int32_t (&d)[4], uint32_t a0, uint32_t a1, uint32_t b, int32_t c) {
+  float products[4] = {};
+  RunMma("mma int8 k16", products, {.a = {a0, a1}, .b = {b}}, emulation::MmaType::kInt8);
+  for (int i = 0; i < 4; ++i) d[i] = static_cast<int32_t>(products[i]) + c;
+}
+
 #if DSV4_BLOCK_SCALED_MMA
 inline void MmaScaledE4M3(float (&d)[4], uint4 a, uint32_t b0, uint32_t b1, uint32_t a_scale,
                           uint32_t b_scale) {
