@@ -22,6 +22,7 @@
 #include "lib/kv/window_reach.h"
 #include "lib/proof/known_answers.h"
 #include "lib/proof/launch_memory.h"
+#include "lib/weights/synthetic_mix.h"
 
 namespace dsv4 {
 namespace {
@@ -48,14 +49,21 @@ constexpr char kConfig[] = R"({
                           "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
 })";
 
-// The model with an MTP block, and one with a DSpark drafter for what that alone computes.
-enum class ProofModel { kMtp, kDspark };
-constexpr ProofModel kModels[] = {ProofModel::kMtp, ProofModel::kDspark};
+// The model with an MTP block, one with a DSpark drafter for what that alone computes, and one with
+// the block formats of GGUF files.
+enum class ProofModel { kMtp, kDspark, kBlocks };
+constexpr ProofModel kModels[] = {ProofModel::kMtp, ProofModel::kDspark, ProofModel::kBlocks};
 
 constexpr int32_t kBlockRows = 4;  // of the DSpark drafter
 
 std::string ConfigOf(ProofModel model) {
   if (model == ProofModel::kMtp) return kConfig;
+  if (model == ProofModel::kBlocks) {
+    // Wide enough for blocks of 256 elements.
+    return absl::StrReplaceAll(
+        kConfig, {{"\"q_lora_rank\": 128", "\"q_lora_rank\": 256"},
+                  {"\"moe_intermediate_size\": 128", "\"moe_intermediate_size\": 256"}});
+  }
   return absl::StrReplaceAll(kConfig,
                              {{"\"num_hidden_layers\": 3", "\"num_hidden_layers\": 1"},
                               {"[0, 4, 128, 0]", "[0, 0]"},
@@ -69,7 +77,8 @@ std::string ConfigOf(ProofModel model) {
 EngineOptions OptionsFor(ProofModel model) {
   EngineOptions options;
   options.max_sessions = 2;
-  options.drafts = true;
+  options.drafts = model != ProofModel::kBlocks;
+  if (model == ProofModel::kBlocks) options.synthetic.mix = kEveryType;
   if (model == ProofModel::kDspark) options.max_draft_tokens = kBlockRows;
   return options;
 }
@@ -78,6 +87,7 @@ EngineOptions OptionsFor(ProofModel model) {
 // ends a compressed block of either ratio.
 constexpr int32_t kPast = 252;
 constexpr int32_t kKnownPasses[] = {1, 3};  // rows
+constexpr int32_t kBlocksRows = 72;         // of the model in block formats, a tile and more
 constexpr int32_t kShortRows = 8;           // of a pass that the long prompt is computed in, too
 
 std::vector<int32_t> TokensFrom(int64_t position, int64_t count, int64_t vocab) {
@@ -213,7 +223,11 @@ class Timeline {
       logits_.insert(logits_.end(), logits.begin(), logits.end());
       DSV4_RETURN_IF_ERROR(ExpectCandidate(logits, model.logits().Candidates(row)));
     }
-    DSV4_RETURN_IF_ERROR(Dspark() ? DraftBlock(first + rows) : DraftAfter(first, rows));
+    if (Dspark()) {
+      DSV4_RETURN_IF_ERROR(DraftBlock(first + rows));
+    } else if (engine_.info().drafter == DrafterKind::kMtp) {
+      DSV4_RETURN_IF_ERROR(DraftAfter(first, rows));
+    }
     batch.Commit();
     return absl::OkStatus();
   }
@@ -413,7 +427,12 @@ class Proof {
       const std::string name = NameOf(*engines.begin()->second, device);
       DSV4_RETURN_IF_ERROR(Named(name, KnownAnswersHold(engines)));
       // A block of DSpark has as many rows in every step.
-      DSV4_RETURN_IF_ERROR(Named(name, RowRuleHolds(*engines[ProofModel::kMtp])));
+      for (const ProofModel model : {ProofModel::kMtp, ProofModel::kBlocks}) {
+        const int32_t rows = model == ProofModel::kBlocks
+                                 ? std::min(options_.long_rows, kBlocksRows)
+                                 : options_.long_rows;
+        DSV4_RETURN_IF_ERROR(Named(name, RowRuleHolds(*engines[model], rows)));
+      }
       for (const auto& [model, engine] : engines) {
         DSV4_ASSIGN_OR_RETURN(logits[model], LogitsOf(*engine));
         DSV4_RETURN_IF_ERROR(Named(name, GraphsHold(*engine, logits[model])));
@@ -492,25 +511,26 @@ class Proof {
     return absl::OkStatus();
   }
 
-  absl::Status RunLong(Engine& engine, int32_t pass_rows, OutputRows* outputs) const {
+  // A prompt of `rows` rows.
+  absl::Status RunLong(Engine& engine, int32_t rows, int32_t pass_rows, OutputRows* outputs) const {
     Timeline timeline(engine);
     DSV4_RETURN_IF_ERROR(timeline.Open());
     AfterLaunches recorder(outputs, options_);
     engine.set_recorder(&recorder);
     absl::Status status;
-    for (int32_t row = 0; row < options_.long_rows && status.ok(); row += pass_rows) {
+    for (int32_t row = 0; row < rows && status.ok(); row += pass_rows) {
       outputs->NextPass();
-      status = timeline.Pass(std::min(pass_rows, options_.long_rows - row));
+      status = timeline.Pass(std::min(pass_rows, rows - row));
     }
     engine.set_recorder(nullptr);
     DSV4_RETURN_IF_ERROR(outputs->status());
     return status;
   }
 
-  absl::Status RowRuleHolds(Engine& engine) {
+  absl::Status RowRuleHolds(Engine& engine, int32_t long_rows) {
     OutputRows together(MemoryOf(engine)), parts(MemoryOf(engine));
-    DSV4_RETURN_IF_ERROR(RunLong(engine, options_.long_rows, &together));
-    DSV4_RETURN_IF_ERROR(RunLong(engine, kShortRows, &parts));
+    DSV4_RETURN_IF_ERROR(RunLong(engine, long_rows, long_rows, &together));
+    DSV4_RETURN_IF_ERROR(RunLong(engine, long_rows, kShortRows, &parts));
     if (together.outputs().size() != parts.outputs().size()) {
       return Internal("a long pass has ", together.outputs().size(), " outputs, short ones ",
                       parts.outputs().size());
@@ -521,7 +541,7 @@ class Proof {
       const auto differs =
           std::mismatch(one.rows.begin(), one.rows.end(), other.rows.begin()).first;
       if (differs == one.rows.end()) continue;
-      return Unsupported(OpName(one.op), ".", one.name, " (rows ", options_.long_rows, "): row ",
+      return Unsupported(OpName(one.op), ".", one.name, " (rows ", long_rows, "): row ",
                          differs - one.rows.begin(), " differs from its result in a pass of ",
                          kShortRows, " rows");
     }

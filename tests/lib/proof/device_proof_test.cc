@@ -27,7 +27,7 @@ TEST_CASE("the reference and the cpu backend prove themselves") {
     if (backend == Backend::kReference) options.long_rows = 20;
     const absl::StatusOr<DeviceProof> proof = ProveDevices(options);
     REQUIRE_OK(proof);
-    CHECK(proof->flips.size() == 32);
+    CHECK(proof->flips.size() == 33);
     CHECK(proof->flips.count("draft_logits.logits") == 1);
     CHECK(proof->flips.at("hc_head.quantized").elements > 0);
     CHECK(proof->flips.at("linear_fp8.y").elements > 50000);
