@@ -11,6 +11,7 @@
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "capi/progress.h"
+#include "capi/static_text.h"
 #include "capi/struct_io.h"
 #include "lib/base/status_macros.h"
 #include "lib/engine/group_options.h"
@@ -64,6 +65,7 @@ dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
   out.canary = static_cast<dsv4_canary>(info.canary);
   out.predicted_decode_tokens_per_second = info.expected_decode;
   out.predicted_prefill_tokens_per_second = info.expected_prefill;
+  out.backend_reason = StaticText(info.backend_reason);
   return out;
 }
 
@@ -192,7 +194,6 @@ dsv4_status dsv4_engine_get_identity(const dsv4_engine* engine, dsv4_engine_iden
     out.device = opened.device_name().c_str();
     out.weight_format = opened.weight_format().c_str();
     out.fingerprint = opened.fingerprint().c_str();
-    out.backend_reason = opened.backend_reason().c_str();
     const auto& encoder = opened.text().chat_encoder();
     out.chat_encoder = encoder ? dsv4::ChatEncoderName(encoder->encoder).data() : "";
     out.chat_encoder_guess = encoder ? encoder->guess.c_str() : "";

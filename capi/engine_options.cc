@@ -138,8 +138,11 @@ absl::StatusOr<OpenOptions> OptionsFrom(const dsv4_engine_options* given) {
   if (in.device_count > kMaxRanks) {
     return InvalidValue("options.device_count", " is ", in.device_count, "; at most ", kMaxRanks);
   }
-  DSV4_RETURN_IF_ERROR(CheckArray(in.devices, in.device_count, "options.devices"));
-  options.devices.assign(in.devices, in.devices + in.device_count);
+  if (in.devices != nullptr) {
+    options.devices.assign(in.devices, in.devices + in.device_count);
+  } else {
+    options.device_count = static_cast<int32_t>(in.device_count);
+  }
   options.context_tokens = in.context_tokens;
   options.cache_tokens = in.cache_tokens;
   options.max_sessions = in.max_sessions;

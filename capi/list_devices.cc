@@ -5,28 +5,17 @@
 #include <dsv4/engine.h>
 
 #include <algorithm>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "capi/guard.h"
+#include "capi/static_text.h"
 #include "capi/struct_io.h"
-#include "lib/base/mutex.h"
 #include "lib/base/status_macros.h"
 
 namespace dsv4::capi {
 namespace {
-
-// A copy of `text` that lives as long as the library. Names and reasons are few: they have no
-// changing numbers.
-const char* Static(const std::string& text) {
-  static Mutex mutex;
-  static std::set<std::string> texts ABSL_GUARDED_BY(mutex);
-  const MutexLock lock(&mutex);
-  return texts.insert(text).first->c_str();
-}
 
 dsv4_device DeviceFrom(const DeviceListing& device) {
   dsv4_device out = DSV4_DEVICE_INIT;
@@ -37,8 +26,9 @@ dsv4_device DeviceFrom(const DeviceListing& device) {
   out.integrated = device.integrated;
   out.total_bytes = static_cast<uint64_t>(device.total_bytes);
   out.free_bytes = static_cast<uint64_t>(device.free_bytes);
-  out.name = Static(device.name);
-  out.reason = Static(device.reason);
+  // Names and reasons are few: they have no changing numbers.
+  out.name = StaticText(device.name);
+  out.reason = StaticText(device.reason);
   return out;
 }
 

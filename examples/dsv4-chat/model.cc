@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <random>
 #include <string>
+#include <string_view>
 
 #include "examples/console/amounts.h"
 #include "examples/console/failure.h"
@@ -113,6 +114,7 @@ std::string JsonOf(const dsv4::EngineInfo& info, const std::vector<dsv4::DeviceI
       .Number("token_expert_bytes", bytes(info.token_expert_bytes))
       .Number("predicted_decode_tokens_per_second", info.predicted_decode_tokens_per_second)
       .Number("predicted_prefill_tokens_per_second", info.predicted_prefill_tokens_per_second)
+      .String("backend_reason", info.backend_reason)
       .text();
 }
 
@@ -198,7 +200,14 @@ std::string TableOf(const dsv4::EngineInfo& info, const std::vector<dsv4::Device
         static_cast<long long>(info.disk_experts));
     table += line;
   }
-  return table + SpeedText(info) + "\n";
+  table += SpeedText(info) + "\n";
+  // One alternative a line.
+  for (std::string_view reason = info.backend_reason; !reason.empty();) {
+    const size_t end = std::min(reason.find("; "), reason.size());
+    table += std::string(reason.substr(0, end)) + "\n";
+    reason.remove_prefix(std::min(end + 2, reason.size()));
+  }
+  return table;
 }
 
 // A line for each member, those of objects below them.

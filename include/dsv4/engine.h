@@ -13,8 +13,15 @@ DSV4_BEGIN_DECLS
 typedef struct dsv4_engine dsv4_engine;
 
 typedef int32_t dsv4_backend;
-/* The GPU, if it has compute capability 12.x, passes the known-answer test and has room for the
- * engine; otherwise the CPU. dsv4_engine_identity.backend_reason and the log give the reason. */
+/* What computes a token fastest, by prediction: one GPU, several GPUs of one kind, or the CPU.
+ * - GPUs have compute capability 12.x and pass the known-answer test. Experts that a GPU has no
+ * room for lie in host memory, then on disk.
+ * - More GPUs are chosen only if they are at least 10 % faster, and only GPUs of which other
+ *   processes use less than half. The CPU is chosen only if no GPU has room for all weights.
+ * - Limits of the options hold for every choice. The CPU is none with the settings tuning_dir and
+ *   cpu_experts, which only GPUs have.
+ * dsv4_engine_info.backend_reason and the log say what was chosen, and why each alternative was
+ * not. */
 #define DSV4_BACKEND_AUTO ((dsv4_backend)0)
 #define DSV4_BACKEND_CPU ((dsv4_backend)1)       /* SIMD on the processor */
 #define DSV4_BACKEND_REFERENCE ((dsv4_backend)2) /* scalar, slow; for verification */
@@ -113,38 +120,42 @@ typedef struct dsv4_group_options {
 typedef struct dsv4_engine_options {
   uint32_t struct_size;
   dsv4_backend backend;
-  /* Number of devices that split the model's matrices (tensor parallelism), at most 8; 0 = the
-   * first device alone. Results are bit for bit the same for any count, and a session saved with
+  /* Number of devices that split the model's matrices (tensor parallelism), at most 8; 0 = one, or
+   * what AUTO finds best. Results are bit for bit the same for any count, and a session saved with
    * one count loads with any other. The count must divide the model's o_groups.
    * - CPU: devices are parts of the processor and share its threads. Their indices must be 0 to
-   *   device_count - 1.
+   *   device_count - 1. AUTO uses one if it chooses the CPU.
+   * - CUDA: without `devices`, the best GPUs of one kind: those with most free memory, then the
+   *   fastest memory. UNSUPPORTED if no kind has so many. A group's process takes GPU 0.
    * - CUDA: all GPUs must have the same architecture and room for their part of the plan. They
    *   exchange data by peer access, or by NCCL (libnccl.so.2, loaded when needed). */
   uint32_t device_count;
   int32_t max_sessions;   /* sessions open at the same time; 0 = 4 */
-  const int32_t* devices; /* [device_count] device indices */
-  /* Longest session; 0 = max_position_embeddings of the model, the limit. If a GPU has no room for
-   * the cache of so many tokens, 0 is the largest multiple of 4096 that fits (cache_tokens = 0). */
+  const int32_t* devices; /* [device_count] device indices; NULL: the best devices */
+  /* Longest session; 0 = max_position_embeddings of the model, the limit. If the memory has no room
+   * for the cache of so many tokens, 0 is the largest multiple of 4096 that fits (cache_tokens =
+   * 0), and dsv4_engine_info.backend_reason says so. */
   int64_t context_tokens;
   int64_t cache_tokens; /* tokens of compressed cache for all sessions; 0 = context_tokens */
   /* Limit of the bytes of weights on each device. Routed experts beyond it are stored in pinned
    * host memory, from which the device's kernels read them.
-   * - 0: as much as fits the free memory after the cache and the workspaces, less a reserve: 1 GiB
-   *   or 1/16 of it, whichever is less; on an integrated GPU 8 GiB or 8 %, whichever is more, but
-   *   at most a quarter. A group of processes has no limit.
+   * - 0, and more than fits: as much as fits the free memory after the cache and the workspaces,
+   *   less a reserve: 1 GiB or 1/16 of it, whichever is less; on an integrated GPU 8 GiB or 8 % of
+   *   the available memory, whichever is more, but at most a quarter. A group of processes takes
+   * the limit as it is, and 0 as no limit.
    * - Results are bit for bit the same with any limit.
    * - The least value holds all weights other than routed experts, one expert of each layer, and
    *   buffers for moving experts. Steps of long prompts use up to an eighth of the rest as buffers
    *   for experts from the host.
    * - On an integrated GPU, which shares the host's memory, experts beyond the limit stay on disk,
    *   as with host_weight_bytes. Buffers of these reads count towards the limit.
-   * CUDA and AUTO only (otherwise UNSUPPORTED); AUTO on the CPU keeps it by using no device memory.
-   * Errors: INVALID_ARGUMENT below the least value, which the message names; OUT_OF_HOST_MEMORY if
-   * the machine's free memory cannot hold the other experts. */
+   * - The CPU keeps it by using no device memory. So does AUTO if the limit is below the least
+   * value. Errors: INVALID_ARGUMENT below the least value, which the message names;
+   * OUT_OF_HOST_MEMORY if the machine's free memory has no room even for reads from disk. */
   int64_t device_weight_bytes;
-  /* Limit of the bytes of host memory for routed experts, all devices together; 0 = no limit, or
-   * 7/8 of the free memory with device_weight_bytes = 0. Experts of cpu_experts count towards it.
-   * Results are bit for bit the same with any limit.
+  /* Limit of the bytes of host memory for routed experts, all devices together; 0, and more than
+   * that: 7/8 of the free memory. Experts of cpu_experts count towards it. Results are bit for bit
+   * the same with any limit.
    * - CUDA: experts beyond it stay in the checkpoint's files, which must not change. A step reads
    *   the experts that it needs. If a read fails, the step fails with IO or CORRUPT and can be
    *   repeated.
@@ -152,13 +163,15 @@ typedef struct dsv4_engine_options {
    *   locked in memory up to RLIMIT_MEMLOCK. The others are read when a step needs them.
    * - CPU with 0: all weights are read when the engine opens, and none is locked. If the machine's
    *   free memory cannot hold them, the free memory is the limit, and the log has a warning.
-   * Errors: INVALID_ARGUMENT if it leaves no room for the buffers of reads (the message names the
-   * least value), or on an integrated GPU (use device_weight_bytes there); OUT_OF_HOST_MEMORY if
-   * the machine's free memory cannot hold the experts within the limit. */
+   * - On an integrated GPU: limit of the experts in its memory, which is the host's. Like
+   *   device_weight_bytes without the other weights; the lower limit counts.
+   * Errors: INVALID_ARGUMENT if it leaves no room for the buffers of reads; the message names the
+   * least value. */
   int64_t host_weight_bytes;
   /* Prompt tokens in one step, at most context_tokens; 0 = 256 on the CPU and 2048 on CUDA, or 4096
    * if not all experts are in device memory: each step of a prompt then reads nearly all of the
-   * others, and with larger chunks more tokens share each read. */
+   * others, and with larger chunks more tokens share each read. If the device has no room for the
+   * buffers of so many, 0 is half of that, and so on down to 256. */
   int32_t prefill_chunk_tokens;
   /* CPU threads, including the calling one; 0 = one per core. cpu_experts uses them, too. */
   int32_t threads;
@@ -209,7 +222,7 @@ typedef struct dsv4_engine_options {
   { sizeof(dsv4_engine_options), 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0 }
 
 /* The settings in effect and the planned memory. Numbers of bytes are totals over all devices,
- * unless the field says otherwise. The strings are static. */
+ * unless the field says otherwise. The strings live until the library is unloaded. */
 typedef struct dsv4_engine_info {
   uint32_t struct_size;
   /* The model. */
@@ -269,11 +282,15 @@ typedef struct dsv4_engine_info {
    */
   double predicted_decode_tokens_per_second;
   double predicted_prefill_tokens_per_second;
+  /* What DSV4_BACKEND_AUTO chose, and why it did not choose each alternative: a slower prediction,
+   * or the device, operator, capability or memory at fault. Then, for all backends, limits that
+   * were lowered to fit. One line; "" if there is nothing to say. */
+  const char* backend_reason;
 } dsv4_engine_info;
 #define DSV4_ENGINE_INFO_INIT                                                                      \
   {                                                                                                \
     sizeof(dsv4_engine_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, \
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                          \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL                                    \
   }
 
 /* Opens the model folder or GGUF file `path` (UTF-8, NUL-terminated).
@@ -318,15 +335,12 @@ typedef struct dsv4_engine_identity {
   /* 32 hexadecimal digits that identify the checkpoint: a hash of the headers and of the beginning
    * and end of every tensor. Saved sessions carry it. */
   const char* fingerprint;
-  /* Why DSV4_BACKEND_AUTO did not choose a GPU: names the device and the operator, capability or
-   * memory at fault. "" if it chose one, and for other backends. */
-  const char* backend_reason;
   const char* chat_encoder; /* "preview" or "0731" (see dsv4_chat_encoder); "" without tokenizer */
   /* Why chat_encoder is a guess: no file of the folder identifies it. "" if one does. */
   const char* chat_encoder_guess;
 } dsv4_engine_identity;
 #define DSV4_ENGINE_IDENTITY_INIT \
-  { sizeof(dsv4_engine_identity), 0, NULL, NULL, NULL, NULL, NULL, NULL }
+  { sizeof(dsv4_engine_identity), 0, NULL, NULL, NULL, NULL, NULL }
 
 /* Identifies the engine. May run concurrently. The first call reads up to 8 KiB of every tensor. */
 DSV4_API dsv4_status dsv4_engine_get_identity(const dsv4_engine* engine,

@@ -41,6 +41,7 @@ struct GroupOptions {
 struct EngineOptions {
   dsv4_backend backend = DSV4_BACKEND_AUTO;
   std::vector<int32_t> devices = {};
+  uint32_t device_count = 0;  // without `devices`: so many, the best ones
   int32_t max_sessions = 0;
   int64_t context_tokens = 0;
   int64_t cache_tokens = 0;
@@ -63,7 +64,7 @@ using DeviceInfo = dsv4_device_info;
 
 // What a measurement should record about an engine, with the fields of dsv4_engine_identity.
 struct EngineIdentity {
-  std::string device, weight_format, fingerprint, backend_reason;
+  std::string device, weight_format, fingerprint;
   std::string chat_encoder, chat_encoder_guess;
 };
 
@@ -114,7 +115,8 @@ class EngineOptionsView {
     group_.rank = in.group.rank;
     group_.id = in.group.id.c_str();
     view_.backend = in.backend;
-    view_.device_count = static_cast<uint32_t>(in.devices.size());
+    view_.device_count =
+        in.devices.empty() ? in.device_count : static_cast<uint32_t>(in.devices.size());
     view_.devices = in.devices.empty() ? nullptr : in.devices.data();
     view_.max_sessions = in.max_sessions;
     view_.context_tokens = in.context_tokens;
@@ -240,8 +242,8 @@ class Engine {
   EngineIdentity identity() const {
     dsv4_engine_identity view = DSV4_ENGINE_IDENTITY_INIT;
     detail::Call(dsv4_engine_get_identity, handle_.get(), &view);
-    return {view.device,         view.weight_format, view.fingerprint,
-            view.backend_reason, view.chat_encoder,  view.chat_encoder_guess};
+    return {view.device, view.weight_format, view.fingerprint, view.chat_encoder,
+            view.chat_encoder_guess};
   }
 
   // Counters and gauges. May run concurrently with everything.

@@ -75,10 +75,7 @@ class Engine {
   // The checkpoint's fingerprint in hexadecimal; as identity().
   const std::string& fingerprint() const;
   const std::string& device_name() const { return device_name_; }
-  // Why OpenBest opened an engine that uses no GPU although it prefers one; empty if it does.
-  const std::string& backend_reason() const { return backend_reason_; }
   // For OpenBest, before other threads use the engine.
-  void set_backend_reason(std::string reason) { backend_reason_ = std::move(reason); }
   void set_canary(CanaryState state) { plan_.mutable_info().canary = state; }
   const std::string& weight_format() const { return plan_.weight_format(); }
 
@@ -152,7 +149,6 @@ class Engine {
   mutable std::vector<OtherCache> other_caches_;
   mutable std::string fingerprint_;
   const std::string device_name_;
-  std::string backend_reason_;
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<EngineMemory> memory_;  // null while suspended

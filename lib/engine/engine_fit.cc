@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fits a plan to the memory that is free. Order: dense weights, cache and workspace; then routed
-// experts in device memory, host memory and on disk.
+// experts in device memory, host memory and on disk. Limits of the options are upper bounds.
 #include <algorithm>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
+#include "lib/base/error.h"
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/engine/engine_plan.h"
+#include "lib/engine/expectation.h"
 #include "lib/io/system_memory.h"
 
 namespace dsv4 {
 namespace {
 
 constexpr int64_t kGiB = int64_t{1} << 30;
+constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
 
 // Memory of a GPU that a plan leaves free: for what CUDA takes for kernels and graphs (0.2 GB on an
 // H100 for 38 layers), and for a desktop that shares the GPU.
@@ -23,21 +27,40 @@ int64_t IntegratedReserve(int64_t available) {
   return std::min(std::max(8 * kGiB, available / 100 * 8), available / 4);
 }
 
-// Pinned memory is never swapped out.
+// Pinned memory is never swapped out. On the CPU: for the page cache of other files.
 int64_t HostReserve(int64_t available) { return available / 8; }
 
+constexpr int64_t kLeastChunk = 256;    // tokens of a prompt's step, if the default does not fit
 constexpr int64_t kContextStep = 4096;  // tokens by which a default context shrinks
 
 }  // namespace
 
-// What is left of each device's free memory, less the reserve, where there is least; negative: the
-// plan does not fit. The largest number if no device tells.
-int64_t EnginePlan::DeviceRoom() const {
-  int64_t room = std::numeric_limits<int64_t>::max();
+std::optional<int64_t> EnginePlan::FreeBytes(Device* device) const {
+  return device->integrated() ? AvailableMemory(settings_.options.system_root)
+                              : device->FreeBytes();
+}
+
+int64_t EnginePlan::system_reserve() const {
+  if (!devices_->front().integrated()) return 0;
+  return IntegratedReserve(AvailableMemory(settings_.options.system_root).value_or(0));
+}
+
+// What is left of the free memory, less the reserve: of the device that has least, or of the host
+// if it is the device. Negative: the plan does not fit. kUnknown if no device tells.
+int64_t EnginePlan::Room() const {
+  if (devices_->front().host_memory()) {
+    const int64_t room = HostRoom();
+    if (room == kUnknown) return room;
+    const TokenWork work = WorkOf(info(), config(), weight_format_);
+    // Experts are read from their files if there is no room for them.
+    return room - static_cast<int64_t>(work.dense_bytes) - info().cache_bytes -
+           info().workspace_bytes;
+  }
+  int64_t room = kUnknown;
   const std::vector<Device*> devices = devices_->pointers();
   for (size_t i = 0; i < devices.size(); ++i) {
     const bool integrated = devices[i]->integrated();
-    const std::optional<int64_t> free = integrated ? AvailableMemory() : devices[i]->FreeBytes();
+    const std::optional<int64_t> free = FreeBytes(devices[i]);
     if (!free) continue;
     const ResidencyPlan& experts = info().residency;
     const int64_t host = integrated ? experts.stage_bytes + experts.cpu_bytes : 0;
@@ -48,33 +71,70 @@ int64_t EnginePlan::DeviceRoom() const {
   return room;
 }
 
-// Bytes of host memory for experts; nullopt: unknown.
-std::optional<int64_t> EnginePlan::HostRoom() const {
-  const std::optional<int64_t> available = AvailableMemory();
-  if (!available) return std::nullopt;
-  return *available - HostReserve(*available);
+// Bytes of host memory for experts.
+int64_t EnginePlan::HostRoom() const {
+  const std::optional<int64_t> available = AvailableMemory(settings_.options.system_root);
+  return available ? *available - HostReserve(*available) : kUnknown;
 }
 
 absl::Status EnginePlan::Fit() {
   DSV4_RETURN_IF_ERROR(PlanBytes());
   const EngineOptions& options = settings_.options;
   // Processes of a group would have to agree.
-  if (devices_->front().host_memory() || options.group.grouped()) return absl::OkStatus();
-  if (DeviceRoom() >= 0) return absl::OkStatus();
+  if (options.group.grouped() || options.weight_budgets.least) return absl::OkStatus();
+  if (!devices_->front().host_memory()) return FitOnDevices();
+  if (Room() >= 0 || options.context_tokens != 0 || options.cache_tokens != 0) {
+    return absl::OkStatus();
+  }
+  return FitContext();
+}
+
+absl::Status EnginePlan::FitOnDevices() {
+  EngineOptions& options = settings_.options;
   const ExpertBudgets given = options.weight_budgets;
-  if (!given.limited()) DSV4_RETURN_IF_ERROR(FitBudgets(given));
-  if (DeviceRoom() < 0 && options.context_tokens == 0 && options.cache_tokens == 0) {
-    DSV4_RETURN_IF_ERROR(FitContext());
-    if (!given.limited() && DeviceRoom() >= 0) DSV4_RETURN_IF_ERROR(FitBudgets(given));
+  // A limit of device memory that fits stays as it is.
+  if (Room() >= 0 && LimitHost() && !PlanBytes().ok()) {
+    // The host has no room for reads from disk: CheckRoom says so.
+    options.weight_budgets = given;
+    return PlanBytes();
+  }
+  if (Room() < 0) {
+    DSV4_RETURN_IF_ERROR(FitBudgets(given));
+    while (Room() < 0 && options.prefill_chunk_tokens == 0 &&
+           info().prefill_chunk_tokens > kLeastChunk) {
+      settings_.chunk_limit = std::max<int64_t>(info().prefill_chunk_tokens / 2, kLeastChunk);
+      DSV4_RETURN_IF_ERROR(FitBudgets(given));
+    }
+    if (Room() < 0 && options.context_tokens == 0 && options.cache_tokens == 0) {
+      DSV4_RETURN_IF_ERROR(FitContext());
+      if (Room() >= 0) DSV4_RETURN_IF_ERROR(FitBudgets(given));
+    }
   }
   const ExpertBudgets& budgets = options.weight_budgets;
+  if (budgets.device_bytes == given.device_bytes && budgets.host_bytes == given.host_bytes &&
+      whole_context_ == 0) {
+    return absl::OkStatus();
+  }
   Log(LogLevel::kInfo,
       "fitted to the memory that is free: device_weight_bytes = ", budgets.device_bytes,
       ", host_weight_bytes = ", budgets.host_bytes,
-      " (0: as much as needed), context_tokens = ", info().context_tokens, ", of experts ",
+      " (0: as much as needed), context_tokens = ", info().context_tokens,
+      ", prefill_chunk_tokens = ", info().prefill_chunk_tokens, ", of experts ",
       info().residency.on_device, " on the device, ", info().residency.on_host, " on the host, ",
       info().residency.on_disk, " on disk");
   return absl::OkStatus();
+}
+
+// Lowers the limit of host memory to what there is, and returns whether it did. Experts that the
+// CPU computes have no other place.
+bool EnginePlan::LimitHost() {
+  ExpertBudgets& budgets = settings_.options.weight_budgets;
+  const ResidencyPlan& experts = info().residency;
+  if (devices_->front().integrated() || experts.on_host == 0) return false;
+  const int64_t room = HostRoom();
+  if (experts.host_bytes() <= room || experts.cpu_bytes > room) return false;
+  budgets.host_bytes = std::max<int64_t>(room, 1);
+  return true;
 }
 
 // Finds the largest budget of device memory and, if the rest of the experts is too large for host
@@ -82,24 +142,14 @@ absl::Status EnginePlan::Fit() {
 absl::Status EnginePlan::FitBudgets(const ExpertBudgets& given) {
   ExpertBudgets& budgets = settings_.options.weight_budgets;
   const bool integrated = devices_->front().integrated();
-  const auto plan_least = [&] {
-    budgets = given;
-    budgets.least = true;
-    settings_.SettlePrefillChunk();
-    return PlanBytes();
-  };
-  // Gives the host a budget if it needs one. With experts on disk a device's smallest budget is
-  // another one.
-  const auto limits_host = [&] {
-    const std::optional<int64_t> room = HostRoom();
-    if (integrated || budgets.host_bytes != 0 || !room) return false;
-    if (info().residency.host_bytes() <= *room) return false;
-    budgets.host_bytes = std::max<int64_t>(*room, 1);
-    return true;
-  };
-  DSV4_RETURN_IF_ERROR(plan_least());
-  if (limits_host()) DSV4_RETURN_IF_ERROR(PlanBytes());
-  if (DeviceRoom() < 0) return absl::OkStatus();
+  budgets = given;
+  budgets.device_bytes = 0;
+  budgets.least = true;
+  settings_.SettlePrefillChunk();
+  DSV4_RETURN_IF_ERROR(PlanBytes());
+  // With experts on disk a device's smallest budget is another one.
+  if (LimitHost()) DSV4_RETURN_IF_ERROR(PlanBytes());
+  if (Room() < 0) return absl::OkStatus();
 
   // Sizes of workspaces, and of what moves experts, depend on the budgets.
   constexpr int kTries = 8;
@@ -108,9 +158,9 @@ absl::Status EnginePlan::FitBudgets(const ExpertBudgets& given) {
   for (int i = 0; i < kTries; ++i) {
     const ResidencyPlan& experts = info().residency;
     const int64_t on_host = integrated ? experts.stage_bytes + experts.cpu_bytes : 0;
-    const int64_t room = DeviceRoom();
+    const int64_t room = Room();
     if (room >= 0) {
-      if (limits_host()) {
+      if (LimitHost()) {
         DSV4_RETURN_IF_ERROR(PlanBytes());
         continue;
       }
@@ -118,11 +168,15 @@ absl::Status EnginePlan::FitBudgets(const ExpertBudgets& given) {
       is_best = true;
     }
     // A budget is an upper bound: what moves experts may take less of it than it counts.
-    const int64_t next =
-        (budgets.least ? info().fullest().weights + on_host : budgets.device_bytes) + room;
+    const int64_t used = info().fullest().weights + on_host;
+    const int64_t budget = budgets.least ? used : budgets.device_bytes;
+    int64_t next = (room < 0 ? std::min(budget, used) : budget) + room;
+    if (given.device_bytes > 0) next = std::min(next, given.device_bytes);
     if (next - best.device_bytes < std::max<int64_t>(experts.expert_bytes, 1)) break;
+    const int64_t host_bytes = budgets.host_bytes;
     budgets = given;
     budgets.device_bytes = next;
+    budgets.host_bytes = host_bytes;
     is_best = false;
     if (!PlanBytes().ok()) break;
   }
@@ -145,12 +199,46 @@ absl::Status EnginePlan::FitContext() {
   while (too_long - fits > 1) {
     const int64_t middle = fits + (too_long - fits) / 2;
     DSV4_RETURN_IF_ERROR(plan_with(middle * kContextStep));
-    (DeviceRoom() >= 0 ? fits : too_long) = middle;
+    (Room() >= 0 ? fits : too_long) = middle;
   }
   if (fits == 0) return plan_with(whole);
+  whole_context_ = whole;
   Log(LogLevel::kInfo, "context_tokens = ", fits * kContextStep,
       " is the longest context that fits; the model has ", whole);
   return plan_with(fits * kContextStep);
+}
+
+absl::Status EnginePlan::CheckHostRoom() const {
+  const ExpertBudgets& budgets = settings_.options.weight_budgets;
+  if (!budgets.limited() && budgets.host_bytes == 0 && budgets.cpu_experts == 0) {
+    return absl::OkStatus();
+  }
+  return ExpectHostRoom(info().residency, static_cast<int64_t>(devices_->size()), settings_.ranks(),
+                        AvailableMemory(settings_.options.system_root));
+}
+
+absl::Status EnginePlan::CheckRoom() const {
+  DSV4_RETURN_IF_ERROR(CheckHostRoom());
+  const std::vector<Device*> devices = devices_->pointers();
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const bool integrated = devices[i]->integrated();
+    const std::optional<int64_t> free = FreeBytes(devices[i]);
+    if (!free) continue;
+    const DeviceBytes& plan = info().devices[static_cast<size_t>(settings_.first_rank()) + i];
+    const ResidencyPlan& experts = info().residency;
+    const int64_t reads = integrated ? experts.stage_bytes : 0;
+    const int64_t cpus = integrated ? experts.cpu_bytes : 0;
+    const int64_t reserve = integrated ? IntegratedReserve(*free) : 0;
+    if (plan.total() + reads + cpus <= *free - reserve) continue;
+    return OutOfDeviceMemory(
+        "cuda:", devices[i]->index(), " (", devices[i]->name(), ") has ", *free, " bytes free",
+        integrated ? absl::StrCat(", of which ", reserve, " stay free for the system") : "",
+        "; the plan takes ", plan.total() + reads + cpus, " of it: weights ", plan.weights,
+        ", key/value cache ", plan.cache, ", workspace ", plan.workspace,
+        integrated ? absl::StrCat(", reads of experts from disk ", reads) : "",
+        cpus > 0 ? absl::StrCat(", experts that the CPU computes ", cpus) : "");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace dsv4

@@ -53,6 +53,7 @@ struct EngineOptions {
   // Unsupported on a backend whose kernels have no knobs.
   std::string tuning_dir{};
   // For verification, not part of the public interface:
+  std::string system_root{};    // the root of the file system that tells the machine's memory
   int32_t config_number = -1;   // see ProofOptions::config
   bool drafts = false;          // plan rows and buffers of the drafter
   int32_t logit_rows = 0;       // rows whose logits one step may ask for, if more than it needs

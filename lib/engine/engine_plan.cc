@@ -72,7 +72,7 @@ WeightTargets EnginePlan::Targets(const ExpertProfile* profile) const {
   WeightTargets targets{.shards = settings_.shards,
                         .ranks = {},
                         .budgets = settings_.options.weight_budgets,
-                        .available = AvailableMemory(),
+                        .available = AvailableMemory(settings_.options.system_root),
                         .profile = profile};
   targets.cpu = {devices_->cpu(), devices_->cpu_dispatch()};
   for (int rank = 0; rank < settings_.ranks(); ++rank) {
@@ -243,36 +243,6 @@ absl::Status EnginePlan::PlanMemory(Weights& weights) {
              RatesOf(info.backend, device.traits(), device.integrated(), info.threads));
   info.expected_decode = expected.decode;
   info.expected_prefill = expected.prefill;
-  return absl::OkStatus();
-}
-
-absl::Status EnginePlan::CheckHostRoom() const {
-  const ExpertBudgets& budgets = settings_.options.weight_budgets;
-  if (!budgets.limited() && budgets.host_bytes == 0 && budgets.cpu_experts == 0) {
-    return absl::OkStatus();
-  }
-  return ExpectHostRoom(info().residency, static_cast<int64_t>(devices_->size()), settings_.ranks(),
-                        AvailableMemory());
-}
-
-absl::Status EnginePlan::CheckRoom() const {
-  DSV4_RETURN_IF_ERROR(CheckHostRoom());
-  const std::vector<Device*> devices = devices_->pointers();
-  for (size_t i = 0; i < devices.size(); ++i) {
-    const bool integrated = devices[i]->integrated();
-    const std::optional<int64_t> free = integrated ? AvailableMemory() : devices[i]->FreeBytes();
-    const DeviceBytes& plan = info().devices[static_cast<size_t>(settings_.first_rank()) + i];
-    const ResidencyPlan& experts = info().residency;
-    const int64_t reads = integrated ? experts.stage_bytes : 0;
-    const int64_t cpus = integrated ? experts.cpu_bytes : 0;
-    if (!free || plan.total() + reads + cpus <= *free) continue;
-    return OutOfDeviceMemory(
-        "cuda:", devices[i]->index(), " (", devices[i]->name(), ") has ", *free,
-        " bytes free; the plan takes ", plan.total() + reads + cpus, " of it: weights ",
-        plan.weights, ", key/value cache ", plan.cache, ", workspace ", plan.workspace,
-        integrated ? absl::StrCat(", reads of experts from disk ", reads) : "",
-        cpus > 0 ? absl::StrCat(", experts that the CPU computes ", cpus) : "");
-  }
   return absl::OkStatus();
 }
 

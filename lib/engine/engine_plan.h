@@ -23,8 +23,8 @@ namespace dsv4 {
 
 class EnginePlan {
  public:
-  // Opens the devices and reads the headers of the weights' files. What the options leave open is
-  // settled so that it fits the memory that is free, less a reserve: experts that a device has no
+  // Opens the devices and reads the headers of the weights' files. The plan is settled within the
+  // options so that it fits the memory that is free, less a reserve: experts that a device has no
   // room for lie in host memory, then on disk; a default context is the largest that fits. Errors:
   // those of EngineDevices::Open, Checkpoint::Open and Weights::Describe; those of the options
   // drafter and expert_profile.
@@ -45,9 +45,13 @@ class EnginePlan {
   // The fingerprint of the checkpoint that the profile's file belongs to.
   const ContentHash& profile_checkpoint() const { return profile_checkpoint_; }
 
-  // OutOfDeviceMemory if a device has less free memory than planned, OutOfHostMemory if the host
-  // has less available memory than planned for its experts.
+  // OutOfDeviceMemory if a device has less free memory than planned (an integrated one less its
+  // reserve), OutOfHostMemory if the host has less available memory than planned for its experts.
   absl::Status CheckRoom() const;
+  // The context that the model has, if the default one had to be shorter; else 0.
+  int64_t whole_context() const { return whole_context_; }
+  // Memory that the plan leaves free for the system if the device is an integrated GPU; else 0.
+  int64_t system_reserve() const;
   // The weights' targets; `profile` may be null and must outlive them.
   WeightTargets Targets(const ExpertProfile* profile) const;
   // What the model of a rank is made of, over these weights.
@@ -76,10 +80,13 @@ class EnginePlan {
   absl::Status PlanBytes();
   // In engine_fit.cc: settles what the options leave open so that the plan fits.
   absl::Status Fit();
+  absl::Status FitOnDevices();
   absl::Status FitBudgets(const ExpertBudgets& given);
   absl::Status FitContext();
-  int64_t DeviceRoom() const;
-  std::optional<int64_t> HostRoom() const;
+  bool LimitHost();
+  std::optional<int64_t> FreeBytes(Device* device) const;
+  int64_t Room() const;
+  int64_t HostRoom() const;
   absl::Status ReadProfile();
   absl::Status ChooseDrafter(const Weights& weights);
   absl::Status DescribeWeights(const Weights& weights);
@@ -96,6 +103,7 @@ class EnginePlan {
   StepLimits limits_;
   std::optional<ExpertProfile> profile_;
   ContentHash profile_checkpoint_;
+  int64_t whole_context_ = 0;
   std::unique_ptr<Checkpoint> checkpoint_;  // null: taken
 };
 

@@ -79,14 +79,6 @@ absl::Status CheckBudgets(const EngineOptions& options) {
       return WithArgument(InvalidArgument("option ", name, " = ", bytes, " is negative"), name);
     }
   }
-  const bool cuda = options.backend == Backend::kCuda;
-  if (budgets.limited() && !cuda) {
-    return WithArgument(
-        Unsupported("option device_weight_bytes = ", budgets.device_bytes, ": backend ",
-                    BackendName(options.backend),
-                    " has no memory but the host's; its option is host_weight_bytes"),
-        "device_weight_bytes");
-  }
   return absl::OkStatus();
 }
 
@@ -169,6 +161,11 @@ absl::Status SettleOptions(EngineSettings* settings) {
   }
   DSV4_ASSIGN_OR_RETURN(settings->tuning_files, ReadTuning(options));
   DSV4_RETURN_IF_ERROR(CheckBudgets(options));
+  // A backend that has no memory but the host's keeps a limit of device memory by using none.
+  if (options.backend != Backend::kCuda) {
+    settings->options.weight_budgets.device_bytes = 0;
+    settings->options.weight_budgets.least = false;
+  }
   DSV4_RETURN_IF_ERROR(CheckCpuShare(options, facts.config, ranks));
   facts.info.backend = options.backend;
   facts.info.numerics = options.numerics;
@@ -225,9 +222,10 @@ EngineSettings Begin(const std::string& folder, const EngineOptions& options) {
 void EngineSettings::SettlePrefillChunk() {
   if (options.prefill_chunk_tokens != 0) return;
   const ExpertBudgets& budgets = options.weight_budgets;
-  const int64_t chunk = budgets.limited() || budgets.cpu_experts > 0 ? kBudgetedPrefillChunk
-                        : options.backend == Backend::kCuda          ? kCudaPrefillChunk
-                                                                     : kDefaultPrefillChunk;
+  int64_t chunk = budgets.limited() || budgets.cpu_experts > 0 ? kBudgetedPrefillChunk
+                  : options.backend == Backend::kCuda          ? kCudaPrefillChunk
+                                                               : kDefaultPrefillChunk;
+  if (chunk_limit > 0) chunk = std::min(chunk, chunk_limit);
   facts.info.prefill_chunk_tokens =
       static_cast<int32_t>(std::min(chunk, facts.info.context_tokens));
 }

@@ -29,6 +29,8 @@ struct EngineSettings {
   ContentHash config_hash;          // of config.json
   Shards shards;
   std::vector<TuningFile> tuning_files;  // of the option tuning_dir
+  // The most tokens of a prompt's step that fit, if the options leave them open; 0: no limit.
+  int64_t chunk_limit = 0;
 
   // Sets the tokens of a prompt's step, if the options leave them open.
   void SettlePrefillChunk();

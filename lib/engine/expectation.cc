@@ -30,6 +30,19 @@ double ExpertWeightBytes(absl::string_view format) {
   return 0;
 }
 
+// Blocks with routed experts: the layers, and the drafter's.
+int64_t BlocksWithExperts(const EngineInfo& info, const ModelConfig& config) {
+  const int64_t layers = config.num_hidden_layers;
+  switch (info.checkpoint_drafter) {
+    case DrafterKind::kMtp:
+      return layers + 1;
+    case DrafterKind::kDspark:
+      return std::max(layers, static_cast<int64_t>(config.compress_ratios.size()));
+    default:
+      return layers;
+  }
+}
+
 }  // namespace
 
 DeviceRates RatesOf(Backend backend, const DeviceTraits& traits, bool integrated, int threads) {
@@ -58,7 +71,7 @@ TokenWork WorkOf(const EngineInfo& info, const ModelConfig& config,
   const auto number = [](int64_t value) { return static_cast<double>(value); };
   const double weights_of_expert =
       3 * number(config.hidden_size) * number(config.moe_intermediate_size);
-  const double main_experts = number(config.num_hidden_layers * config.n_routed_experts);
+  const double all_experts = number(BlocksWithExperts(info, config) * config.n_routed_experts);
   const double all_bytes = number(info.weight_bytes);
   const auto ranks = static_cast<double>(std::max<size_t>(info.devices.size(), 1));
   TokenWork work{.layers = config.num_hidden_layers,
@@ -71,7 +84,9 @@ TokenWork WorkOf(const EngineInfo& info, const ModelConfig& config,
     const double expert = number(experts.expert_bytes);
     work.expert_bytes = chosen * expert;
     work.host_share = number(experts.on_host) / number(experts.all());
-    work.disk_share = number(experts.on_disk) / number(experts.all());
+    // Those that were read last stay on the device.
+    work.disk_share =
+        number(std::max<int64_t>(experts.on_disk - experts.guests, 0)) / number(experts.all());
     work.all_host_bytes = number(experts.on_host) * expert;
     work.all_disk_bytes = number(experts.on_disk) * expert;
     device_experts = number(experts.device_slots()) * expert;
@@ -79,13 +94,14 @@ TokenWork WorkOf(const EngineInfo& info, const ModelConfig& config,
   } else {
     const double known = ExpertWeightBytes(weight_format);
     // Of other formats: nearly all weights are routed experts.
-    device_experts = known > 0 ? std::min(main_experts * weights_of_expert * known, all_bytes)
-                               : 0.95 * all_bytes;
-    work.expert_bytes = main_experts > 0 ? device_experts * chosen / main_experts : 0;
+    device_experts =
+        known > 0 ? std::min(all_experts * weights_of_expert * known, all_bytes) : 0.95 * all_bytes;
+    work.expert_bytes = all_experts > 0 ? device_experts * chosen / all_experts : 0;
   }
   const double table = 2 * number(config.vocab_size) * number(config.hidden_size);
-  // The embedding's rows of one token are few.
-  work.dense_bytes = std::max(all_bytes - device_experts - table, table);
+  // Of the embedding, which every device has, a token reads one row.
+  const double tables = info.backend == Backend::kCuda ? ranks * table : table;
+  work.dense_bytes = std::max(all_bytes - device_experts - tables, table);
   work.head_bytes = table;
   return work;
 }

@@ -59,12 +59,6 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
                                             bool integrated) {
   ResidencyPlan plan{.blocks = blocks, .experts = experts, .cpu_experts = budgets.cpu_experts};
   plan.on_device = plan.placed();
-  if (integrated && budgets.host_bytes != 0) {
-    return WithArgument(InvalidArgument("option host_weight_bytes = ", budgets.host_bytes,
-                                        " on an integrated GPU, whose memory "
-                                        "device_weight_bytes limits"),
-                        "host_weight_bytes");
-  }
   int64_t most = 0, stage = 0;
   for (const RankBytes& rank : ranks) {
     plan.expert_bytes += rank.expert();
@@ -83,7 +77,24 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
     }
     return bytes;
   };
-  if (budgets.host_bytes != 0 && budgets.host_bytes < plan.cpu_bytes) {
+  // What a limit of the experts in host memory leaves of an integrated device for all weights.
+  if (integrated && budgets.host_bytes != 0) {
+    int64_t others = 0;
+    for (const RankBytes& rank : ranks) others = std::max(others, rank.other + rank.counts);
+    const int64_t limit = others + budgets.host_bytes;
+    if (!budgets.limited() || limit < budgets.device_bytes) {
+      ExpertBudgets budget = budgets;
+      budget.device_bytes = limit;
+      budget.host_bytes = 0;
+      absl::StatusOr<ResidencyPlan> limited =
+          PlanResidency(budget, blocks, experts, ranks, integrated);
+      if (limited.ok()) return limited;
+      return WithArgument(InvalidArgument("option host_weight_bytes = ", budgets.host_bytes,
+                                          " on an integrated GPU leaves ", limit,
+                                          " bytes for all weights: ", limited.status().message()),
+                          "host_weight_bytes");
+    }
+  } else if (budgets.host_bytes != 0 && budgets.host_bytes < plan.cpu_bytes) {
     return WithArgument(
         InvalidArgument("option host_weight_bytes = ", budgets.host_bytes, "; at least ",
                         plan.cpu_bytes, " are needed for the ", plan.on_cpu(),

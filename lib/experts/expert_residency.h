@@ -110,11 +110,11 @@ struct ResidencyPlan {
 // Places as many experts on the devices as the budgets allow, then on the host. The CPU's experts
 // take their part of the host's budget (of device_bytes if integrated) first.
 // `integrated`: device memory is host memory. Experts then lie there once; device_bytes limits them
-// together with the memory for reads from disk.
+// together with all other weights and the memory for reads from disk, host_bytes without the other
+// weights.
 // Errors: InvalidArgument, naming the option and the smallest possible value,
 // - for less than one expert of each block on a device;
-// - for a host budget without room for reads from disk;
-// - for a host budget of integrated devices.
+// - for a host budget without room for reads from disk.
 absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_t blocks,
                                             int64_t experts, absl::Span<const RankBytes> ranks,
                                             bool integrated = false);

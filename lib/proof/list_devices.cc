@@ -12,8 +12,8 @@
 
 namespace dsv4 {
 
-std::vector<DeviceListing> ListDevices() {
-  const int64_t total = TotalMemory().value_or(0), free = AvailableMemory().value_or(0);
+std::vector<DeviceListing> ListDevices(const std::string& root) {
+  const int64_t total = TotalMemory(root).value_or(0), free = AvailableMemory(root).value_or(0);
   std::vector<DeviceListing> devices = Device::ListGpus();
   for (DeviceListing& gpu : devices) {
     if (gpu.integrated) {

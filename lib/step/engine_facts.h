@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "kernels/registry/dispatch.h"
@@ -44,6 +45,9 @@ struct EngineInfo {
   // Predicted, in tokens per second (lib/engine/expectation.h); 0: unknown.
   double expected_decode = 0, expected_prefill = 0;
   CanaryState canary = CanaryState::kNone;
+  // What was chosen, why the alternatives were not, and limits that were lowered to fit; empty: the
+  // options left nothing to choose.
+  std::string backend_reason{};
   // The device that has most.
   const DeviceBytes& fullest() const;
 };

@@ -107,6 +107,23 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> SyntheticCheckpoint(const ModelConfi
                                                                 const SyntheticOptions& options) {
   std::vector<TensorEntry> tensors = Weights::TensorsOf(config);
   if (!options.mix.empty()) DSV4_RETURN_IF_ERROR(ApplyMix(options.mix, &tensors));
+  std::vector<MappedFile> files;
+  if (!options.file.empty()) {
+    DSV4_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(options.file));
+    files.push_back(std::move(file));
+  }
+  const auto checkpoint =
+      [&](std::vector<std::vector<uint8_t>> memory) -> absl::StatusOr<std::unique_ptr<Checkpoint>> {
+    if (options.mix.empty()) {
+      return Checkpoint::FromMemory(std::move(tensors), std::move(memory), std::move(files));
+    }
+    return Checkpoint::FromGguf(absl::StrCat("random weights as of ", options.mix),
+                                std::move(tensors), std::move(files), {}, std::move(memory));
+  };
+  if (options.all_in_file) {
+    for (TensorEntry& entry : tensors) entry.data = files.front().bytes().data();
+    return checkpoint({});
+  }
   // Dtype, type of blocks, whether it is a norm.
   using Pool = std::tuple<DType, BlockType, bool>;
   const auto pool_of = [](const TensorEntry& entry) {
@@ -133,17 +150,8 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> SyntheticCheckpoint(const ModelConfi
     memory.push_back(SkewedBias(config.n_routed_experts, options.skew, &random));
     entry.data = memory.back().data();
   }
-  std::vector<MappedFile> files;
-  if (!options.file.empty()) {
-    DSV4_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(options.file));
-    PutInFile(file.bytes(), options.first_in_file, &tensors);
-    files.push_back(std::move(file));
-  }
-  if (!options.mix.empty()) {
-    return Checkpoint::FromGguf(absl::StrCat("random weights as of ", options.mix),
-                                std::move(tensors), std::move(files), {}, std::move(memory));
-  }
-  return Checkpoint::FromMemory(std::move(tensors), std::move(memory), std::move(files));
+  if (!files.empty()) PutInFile(files.front().bytes(), options.first_in_file, &tensors);
+  return checkpoint(std::move(memory));
 }
 
 }  // namespace dsv4

@@ -20,6 +20,8 @@ struct SyntheticOptions {
   // from `first_in_file` on, which may overlap in it. Empty: none.
   std::string file{};
   int64_t first_in_file = 0;
+  // For plans: the file is the data of every tensor. It is at least as large as the largest one.
+  bool all_in_file = false;
 };
 
 // Every tensor of `config`, with values that keep activations bounded. Tensors of one dtype are

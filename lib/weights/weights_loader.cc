@@ -303,10 +303,13 @@ absl::Status WeightsLoader::PlanMapped(const WeightTargets& targets) {
     return absl::OkStatus();
   }
   const int64_t others = all - std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
-  weights_->residency_ =
-      PlanMappedExperts(budget > 0 ? budget : MappedExpertRoom(*targets.available, others),
-                        static_cast<int64_t>(bytes.size()) / experts, experts,
-                        *std::max_element(bytes.begin(), bytes.end()));
+  int64_t room = budget;
+  if (targets.available) {
+    const int64_t most = MappedExpertRoom(*targets.available, others);
+    room = budget > 0 ? std::min(budget, most) : most;
+  }
+  weights_->residency_ = PlanMappedExperts(room, static_cast<int64_t>(bytes.size()) / experts,
+                                           experts, *std::max_element(bytes.begin(), bytes.end()));
   DSV4_RETURN_IF_ERROR(weights_->CountUse(targets.profile));
   // Of the first rank: ranks choose alike.
   weights_->experts_[0] =

@@ -19,7 +19,7 @@ static_assert(kMoveOnly<dsv4::Engine> && kMoveOnly<dsv4::Tokenizer> && kMoveOnly
 static_assert(std::is_nothrow_copy_constructible_v<dsv4::Error>);
 
 // The C++ structs have a member for each field of these. Where a size changes, so must they.
-static_assert(sizeof(dsv4_engine_options) == 112 && sizeof(dsv4_engine_identity) == 56);
+static_assert(sizeof(dsv4_engine_options) == 112 && sizeof(dsv4_engine_identity) == 48);
 static_assert(sizeof(dsv4_group_options) == 24 && sizeof(dsv4_sampling) == 168 &&
               sizeof(dsv4_session_options) == 24);
 static_assert(sizeof(dsv4_sync_options) == 16 && sizeof(dsv4_step_result) == 24);
@@ -59,8 +59,8 @@ TEST_CASE("hpp: options reach the engine, and a plan is what it then takes") {
   options.settings.push_back("tuning_dir=tables");
   CHECK_THROWS_WITH(dsv4::Plan(kModel, options), Catch::Contains("tuning_dir = tables"));
   options.settings.pop_back();
-  options.device_weight_bytes = 7;
-  CHECK_THROWS_WITH(dsv4::Plan(kModel, options), Catch::Contains("device_weight_bytes = 7"));
+  options.device_weight_bytes = -7;
+  CHECK_THROWS_WITH(dsv4::Plan(kModel, options), Catch::Contains("device_weight_bytes = -7"));
   options.device_weight_bytes = 0;
   options.host_weight_bytes = -7;
   CHECK_THROWS_WITH(dsv4::Plan(kModel, options), Catch::Contains("host_weight_bytes = -7"));

@@ -207,6 +207,18 @@ struct Pushed {
 };
 thread_local Pushed pushed;
 
+thread_local int current = 0;  // the device
+
+FakeGpu GpuOf(int device) {
+  const FakeCuda& gpu = TheState().gpu;
+  if (!gpu.gpus.empty()) return gpu.gpus[static_cast<size_t>(device)];
+  return {.name = gpu.name,
+          .compute_capability = gpu.compute_capability,
+          .multiprocessors = gpu.multiprocessors,
+          .integrated = gpu.integrated,
+          .bytes = gpu.bytes};
+}
+
 }  // namespace
 
 void SetFakeCuda(const FakeCuda& gpu) {
@@ -292,13 +304,14 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
   return Call();
 }
 
-// These two work on when a kernel has faulted.
+// These work on when a kernel has faulted.
 cudaError_t cudaGetDeviceCount(int* count) {
   if (TheState().gpu.driver_cuda < 13000) {
     *count = 0;
     return cudaErrorInsufficientDriver;
   }
-  *count = TheState().gpu.count;
+  const FakeCuda& gpu = TheState().gpu;
+  *count = gpu.gpus.empty() ? gpu.count : static_cast<int>(gpu.gpus.size());
   return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
@@ -306,12 +319,15 @@ cudaError_t cudaDriverGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = current;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int) { return Call(); }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  const FakeCuda& gpu = TheState().gpu;
+cudaError_t cudaSetDevice(int device) {
+  current = device;
+  return Call();
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  const FakeGpu gpu = GpuOf(device);
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "%s", gpu.name.c_str());
   properties->major = gpu.compute_capability / 10;
@@ -322,17 +338,17 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   properties->sharedMemPerBlockOptin = 99 * 1024;
   return Call();
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  const FakeCuda& gpu = TheState().gpu;
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  const FakeGpu gpu = GpuOf(device);
   switch (attribute) {
     case cudaDevAttrIntegrated:
       *value = gpu.integrated;
       return Call();
     case cudaDevAttrComputeMode:
-      *value = gpu.prohibited ? cudaComputeModeProhibited : cudaComputeModeDefault;
+      *value = TheState().gpu.prohibited ? cudaComputeModeProhibited : cudaComputeModeDefault;
       return Call();
     case cudaDevAttrKernelExecTimeout:
-      *value = gpu.display;
+      *value = TheState().gpu.display;
       return Call();
     case cudaDevAttrMultiProcessorCount:
       *value = gpu.multiprocessors;
@@ -353,8 +369,9 @@ cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaErrorInvalidD
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   {
     const MutexLock lock(&TheState().mutex);
-    *free = static_cast<size_t>(TheState().gpu.bytes - TheState().bytes);
-    *total = static_cast<size_t>(TheState().gpu.bytes);
+    const FakeGpu gpu = GpuOf(current);
+    *free = static_cast<size_t>(gpu.bytes - gpu.used - TheState().bytes);
+    *total = static_cast<size_t>(gpu.bytes);
   }
   return Call();
 }

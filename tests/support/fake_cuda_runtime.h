@@ -14,6 +14,16 @@
 
 namespace dsv4::test {
 
+// One of several GPUs of different kinds.
+struct FakeGpu {
+  std::string name = "fake";
+  int32_t compute_capability = 120;
+  int32_t multiprocessors = 188;
+  bool integrated = false;
+  int64_t bytes = int64_t{96} << 30;
+  int64_t used = 0;  // of them, by other processes
+};
+
 struct FakeCuda {
   std::string name = "fake";
   int32_t compute_capability = 120;  // 10 * major + minor
@@ -32,6 +42,8 @@ struct FakeCuda {
   // The number of the first call that fails, from 0. All later calls fail too, as after a fault of
   // a kernel. And the number of the first allocation that fails. Below 0: none.
   int64_t failing_call = -1, failing_allocation = -1;
+  // If not empty: the GPUs, in place of `count` alike. What is allocated counts for all of them.
+  std::vector<FakeGpu> gpus = {};
   // Called at each launch that is not recorded, with how many of them there have been.
   std::function<void(int64_t)> on_launch = {};
 };

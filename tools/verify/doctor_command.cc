@@ -197,6 +197,7 @@ int RunDoctorCommand(absl::Span<char* const> arguments) {
   best.prefer_gpu = best.prove = best.canary = true;
   const absl::StatusOr<EnginePlan> chosen = PlanBest(model, best);
   PrintPlan(page, "  chosen", chosen);
+  if (chosen.ok()) page.Line("  because", chosen->info().backend_reason);
   for (const Backend backend : {Backend::kCuda, Backend::kCpu}) {
     if (chosen.ok() && chosen->info().backend == backend) continue;
     EngineOptions other;

@@ -51,6 +51,9 @@ type EngineInfo struct {
 	// Tokens per second, of one session without drafts and of a long prompt; 0: not predicted.
 	PredictedDecodeTokensPerSecond  float64
 	PredictedPrefillTokensPerSecond float64
+
+	// What BackendAuto chose and why not the alternatives; limits that were lowered to fit.
+	BackendReason string
 }
 
 func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
@@ -97,6 +100,8 @@ func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
 
 		PredictedDecodeTokensPerSecond:  float64(c.predicted_decode_tokens_per_second),
 		PredictedPrefillTokensPerSecond: float64(c.predicted_prefill_tokens_per_second),
+
+		BackendReason: C.GoString(c.backend_reason),
 	}
 }
 
@@ -162,9 +167,7 @@ type EngineIdentity struct {
 	Device       string
 	WeightFormat string
 	Fingerprint  string // tells checkpoints apart; saved sessions carry it
-
-	BackendReason string // why no GPU was taken; empty where one was, or none was asked for
-	ChatEncoder   string // "preview" or "0731"; empty without a tokenizer
+	ChatEncoder  string // "preview" or "0731"; empty without a tokenizer
 	// Why ChatEncoder is a guess; empty if a file of the folder identifies it.
 	ChatEncoderGuess string
 }
@@ -265,7 +268,6 @@ func (e *Engine) Identity() (identity EngineIdentity, err error) {
 			Device:        C.GoString(c.device),
 			WeightFormat:  C.GoString(c.weight_format),
 			Fingerprint:   C.GoString(c.fingerprint),
-			BackendReason: C.GoString(c.backend_reason),
 			ChatEncoder:   C.GoString(c.chat_encoder),
 
 			ChatEncoderGuess: C.GoString(c.chat_encoder_guess),

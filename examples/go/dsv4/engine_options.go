@@ -17,7 +17,8 @@ type GroupOptions struct {
 // EngineOptions is how a model is opened. 0 is the library's default, which Engine.Info tells.
 type EngineOptions struct {
 	Backend            Backend
-	Devices            []int32 // indices of the backend's devices; empty: its first
+	Devices            []int32 // indices of the backend's devices; empty: the best
+	DeviceCount        uint32  // so many, without Devices; 0: one, or what BackendAuto finds best
 	MaxSessions        int32   // open at a time
 	ContextTokens      int64   // longest session
 	CacheTokens        int64   // compressed rows of all sessions together
@@ -39,7 +40,10 @@ func (o *EngineOptions) c(memory *arena) *C.dsv4_engine_options {
 		return c
 	}
 	c.backend = C.dsv4_backend(o.Backend)
-	c.device_count = C.uint32_t(len(o.Devices))
+	c.device_count = C.uint32_t(o.DeviceCount)
+	if len(o.Devices) > 0 {
+		c.device_count = C.uint32_t(len(o.Devices))
+	}
 	c.devices = (*C.int32_t)(unsafe.Pointer(array(memory, o.Devices)))
 	c.max_sessions = C.int32_t(o.MaxSessions)
 	c.context_tokens = C.int64_t(o.ContextTokens)

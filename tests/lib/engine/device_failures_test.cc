@@ -80,7 +80,8 @@ TEST_CASE("a GPU that gives wrong answers is refused by operator, and the CPU ta
   absl::StatusOr<std::shared_ptr<Engine>> engine = OpenBest(kBundledModel, options);
   REQUIRE_OK(engine);
   REQUIRE((*engine)->info().backend == Backend::kCpu);
-  REQUIRE(absl::StartsWith((*engine)->backend_reason(), told));
+  REQUIRE_THAT((*engine)->info().backend_reason,
+               Catch::Contains("the CPU: about ") && Catch::Contains(told));
   const absl::StatusOr<EnginePlan> plan = PlanBest(kBundledModel, options);
   REQUIRE_OK(plan);
   REQUIRE(plan->info().backend == Backend::kCpu);
@@ -90,7 +91,8 @@ TEST_CASE("a GPU that gives wrong answers is refused by operator, and the CPU ta
   SetFakeCuda({.name = "Hopper", .compute_capability = 90});
   engine = OpenBest(kBundledModel, options);
   REQUIRE_OK(engine);
-  REQUIRE(absl::StrContains((*engine)->backend_reason(), "Hopper) has compute capability 9.0"));
+  REQUIRE(
+      absl::StrContains((*engine)->info().backend_reason, "Hopper) has compute capability 9.0"));
 }
 
 // A failing GPU's engine is opened, if it can be, and used twice.
@@ -180,6 +182,8 @@ TEST_CASE("an integrated GPU's memory is counted once; uploaded weights leave th
                 absl::StrCat("option device_weight_bytes = ", bytes - 1, "; at least ", bytes));
   REQUIRE_FAILS(plan_of({.device_bytes = bytes, .host_bytes = 1}).status(),
                 InvalidArgument().code(), "option host_weight_bytes = 1 on an integrated GPU");
+  REQUIRE(plan_of({.device_bytes = bytes, .host_bytes = bytes})->info().residency.on_disk ==
+          plan.on_disk);
   REQUIRE(plan_of({})->info().residency.on_device == plan.all());
 
   // All tensors, once.

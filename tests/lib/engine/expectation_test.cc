@@ -54,8 +54,9 @@ TokenWork Whole(int64_t layers, int ranks = 1) {
   info.backend = Backend::kCuda;
   info.devices.resize(static_cast<size_t>(ranks));
   info.prefill_chunk_tokens = 4096;
-  info.weight_bytes =
-      static_cast<int64_t>(DenseBytes(layers) + static_cast<double>(layers * 256) * kExpertBytes);
+  // Every device has the embedding.
+  info.weight_bytes = static_cast<int64_t>(DenseBytes(layers) + (ranks - 1) * kTables / 2 +
+                                           static_cast<double>(layers * 256) * kExpertBytes);
   return WorkOf(info, Flash(layers), "fp8+fp4");
 }
 

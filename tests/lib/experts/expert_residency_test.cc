@@ -154,9 +154,15 @@ TEST_CASE("an integrated GPU has experts once, and others on disk") {
   REQUIRE(absl::IsInvalidArgument(refused));
   REQUIRE_THAT(std::string(refused.message()),
                Catch::Contains("option device_weight_bytes") && Catch::Contains("at least 1680"));
-  const absl::Status twice = plan_of({.device_bytes = least, .host_bytes = 5000}).status();
-  REQUIRE(absl::IsInvalidArgument(twice));
-  REQUIRE_THAT(std::string(twice.message()), Catch::Contains("option host_weight_bytes = 5000"));
+  // A limit of host memory is one of experts and reads; the lower limit counts.
+  REQUIRE(plan_of({.device_bytes = least, .host_bytes = 5000})->on_device == 4);
+  REQUIRE(plan_of({.device_bytes = 50000, .host_bytes = 270 + 100 * 30})->on_device == 75);
+  REQUIRE(plan_of({.host_bytes = 270 + 100 * 30})->on_disk == 181);
+  REQUIRE(plan_of({.host_bytes = 270 + 12 * 30})->on_device == 4);
+  const absl::Status few = plan_of({.host_bytes = 270 + 12 * 30 - 1}).status();
+  REQUIRE(absl::IsInvalidArgument(few));
+  REQUIRE_THAT(std::string(few.message()), Catch::Contains("option host_weight_bytes = 629") &&
+                                               Catch::Contains("at least 1680"));
 }
 
 TEST_CASE("slots follow the plan, and experts on disk have none") {

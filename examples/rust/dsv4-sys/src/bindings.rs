@@ -304,6 +304,7 @@ pub struct dsv4_engine_info {
     pub step_exchanges: i64,
     pub predicted_decode_tokens_per_second: f64,
     pub predicted_prefill_tokens_per_second: f64,
+    pub backend_reason: *const c_char,
 }
 sized!(dsv4_engine_info);
 
@@ -326,7 +327,6 @@ pub struct dsv4_engine_identity {
     pub device: *const c_char,
     pub weight_format: *const c_char,
     pub fingerprint: *const c_char,
-    pub backend_reason: *const c_char,
     pub chat_encoder: *const c_char,
     pub chat_encoder_guess: *const c_char,
 }

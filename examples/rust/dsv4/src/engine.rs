@@ -31,8 +31,10 @@ pub struct GroupOptions {
 #[derive(Clone, Debug, Default)]
 pub struct EngineOptions {
     pub backend: Backend,
-    /// Indices of the backend's devices; empty: its first.
+    /// Indices of the backend's devices; empty: the best.
     pub devices: Vec<i32>,
+    /// So many, without `devices`; 0: one, or what [`Backend::AUTO`] finds best.
+    pub device_count: u32,
     /// Open at a time.
     pub max_sessions: i32,
     /// Longest session.
@@ -116,8 +118,16 @@ impl EngineOptions {
         let (progress, progress_user) = callback::progress(&mut progress);
         use_it(&sys::dsv4_engine_options {
             backend: self.backend.0,
-            device_count: self.devices.len() as u32,
-            devices: memory::pointer(&self.devices),
+            device_count: if self.devices.is_empty() {
+                self.device_count
+            } else {
+                self.devices.len() as u32
+            },
+            devices: if self.devices.is_empty() {
+                std::ptr::null()
+            } else {
+                memory::pointer(&self.devices)
+            },
             max_sessions: self.max_sessions,
             context_tokens: self.context_tokens,
             cache_tokens: self.cache_tokens,

@@ -108,6 +108,9 @@ mirrors! {
         predicted_decode_tokens_per_second: f64,
         /// Of a long prompt; 0: not predicted.
         predicted_prefill_tokens_per_second: f64,
+        /// What [`crate::Backend::AUTO`] chose and why not the alternatives; limits that were
+        /// lowered to fit.
+        backend_reason: String,
     }
 
     /// What an engine has done since it was opened, and what it holds now.
@@ -195,8 +198,6 @@ mirrors! {
         weight_format: String,
         /// Tells checkpoints apart; saved sessions carry it.
         fingerprint: String,
-        /// Why no GPU was taken; empty where one was, or none was asked for.
-        backend_reason: String,
         /// "preview" or "0731"; empty without a tokenizer.
         chat_encoder: String,
         /// Why chat_encoder is a guess; empty if a file of the folder identifies it.

@@ -155,6 +155,7 @@ func Listing() string {
 		field("dsv4_engine_info.step_exchanges", unsafe.Offsetof(v.step_exchanges), unsafe.Sizeof(v.step_exchanges))
 		field("dsv4_engine_info.predicted_decode_tokens_per_second", unsafe.Offsetof(v.predicted_decode_tokens_per_second), unsafe.Sizeof(v.predicted_decode_tokens_per_second))
 		field("dsv4_engine_info.predicted_prefill_tokens_per_second", unsafe.Offsetof(v.predicted_prefill_tokens_per_second), unsafe.Sizeof(v.predicted_prefill_tokens_per_second))
+		field("dsv4_engine_info.backend_reason", unsafe.Offsetof(v.backend_reason), unsafe.Sizeof(v.backend_reason))
 	}
 	{
 		var v C.dsv4_device_info
@@ -173,7 +174,6 @@ func Listing() string {
 		field("dsv4_engine_identity.device", unsafe.Offsetof(v.device), unsafe.Sizeof(v.device))
 		field("dsv4_engine_identity.weight_format", unsafe.Offsetof(v.weight_format), unsafe.Sizeof(v.weight_format))
 		field("dsv4_engine_identity.fingerprint", unsafe.Offsetof(v.fingerprint), unsafe.Sizeof(v.fingerprint))
-		field("dsv4_engine_identity.backend_reason", unsafe.Offsetof(v.backend_reason), unsafe.Sizeof(v.backend_reason))
 		field("dsv4_engine_identity.chat_encoder", unsafe.Offsetof(v.chat_encoder), unsafe.Sizeof(v.chat_encoder))
 		field("dsv4_engine_identity.chat_encoder_guess", unsafe.Offsetof(v.chat_encoder_guess), unsafe.Sizeof(v.chat_encoder_guess))
 	}
