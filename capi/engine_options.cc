@@ -130,6 +130,7 @@ absl::StatusOr<OpenOptions> OptionsFrom(const dsv4_engine_options* given) {
   OpenOptions options;
   options.prove = options.canary = true;
   options.prefer_gpu = given == nullptr;
+  options.max_draft_tokens.reset();
   if (given == nullptr) return options;
   DSV4_ASSIGN_OR_RETURN(const dsv4_engine_options in, CopyIn(given, "options"));
   DSV4_ASSIGN_OR_RETURN(options.backend,
@@ -148,7 +149,11 @@ absl::StatusOr<OpenOptions> OptionsFrom(const dsv4_engine_options* given) {
   options.max_sessions = in.max_sessions;
   options.prefill_chunk_tokens = in.prefill_chunk_tokens;
   options.threads = in.threads;
-  options.max_draft_tokens = in.max_draft_tokens;
+  if (in.max_draft_tokens == 0) {
+    options.max_draft_tokens.reset();
+  } else {
+    options.max_draft_tokens = in.max_draft_tokens == -1 ? 0 : in.max_draft_tokens;
+  }
   if (in.drafter != DSV4_DRAFTER_AUTO) {
     DSV4_ASSIGN_OR_RETURN(options.drafter,
                           EnumFrom(kDrafters, in.drafter, "options.drafter", "DSV4_DRAFTER_"));

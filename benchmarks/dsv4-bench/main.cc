@@ -87,7 +87,10 @@ std::vector<EngineSettings> Engines(const Options& options) {
            [](EngineSettings* engine, const std::string& name) { engine->cache_format = name; });
   Multiply(&engines, options.threads, &Engine::threads);
   Multiply(&engines, options.prefill_chunks, &Engine::prefill_chunk_tokens);
-  Multiply(&engines, options.drafts, &Engine::max_draft_tokens);
+  // In the library, 0 is the default and -1 none.
+  std::vector<int32_t> drafts = options.drafts;
+  for (int32_t& most : drafts) most = most == 0 ? -1 : most;
+  Multiply(&engines, drafts, &Engine::max_draft_tokens);
   Multiply(&engines, options.contexts, &Engine::context_tokens);
   return engines;
 }

@@ -2,7 +2,9 @@
 // The options of the programs that open an engine.
 #pragma once
 
+#include <cstdint>
 #include <dsv4/dsv4.hpp>
+#include <string>
 
 #include "examples/console/command_line.h"
 
@@ -32,6 +34,12 @@ void AddSetting(Target* target, const std::string&, const std::string& value) {
 inline constexpr char kCacheFormat[] = "cache_format", kCpuExperts[] = "cpu_experts",
                       kExpertProfile[] = "expert_profile", kNumerics[] = "numerics",
                       kTuningDir[] = "tuning_dir";
+
+// Drafts on the command line, where 0 is none, as the library's max_draft_tokens.
+inline int32_t ParseDrafts(const std::string& name, const std::string& value) {
+  const auto drafts = ParseNumber<int32_t>(name, value, 0, 7);
+  return drafts == 0 ? -1 : drafts;
+}
 
 // All options except the number of drafts, which dsv4-chat may change later. A Target has the
 // member `engine` of type dsv4::EngineOptions.
@@ -67,7 +75,7 @@ inline constexpr Option<Target> kEngineOptions[] = {
      AddSetting<kNumerics, Target>},
     {"", "--cache-format", "FORMAT", "packed, bf16, fp8_per_tensor or f32",
      AddSetting<kCacheFormat, Target>},
-    {"", "--drafter", "auto|mtp|dspark|ngram", "drafter of --draft (default: the model's own)",
+    {"", "--drafter", "auto|mtp|dspark|ngram", "who drafts (default: the model's own drafter)",
      SetName<kDrafters, &Target::engine, &dsv4::EngineOptions::drafter>},
     {"", "--tuning", "DIR", "tuning tables to use instead of the library's (cuda)",
      AddSetting<kTuningDir, Target>},

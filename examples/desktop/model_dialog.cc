@@ -58,7 +58,9 @@ ModelDialog::ModelDialog(Worker* worker, QWidget* parent) : QDialog(parent), wor
   context_ = add_tokens("&Context", "context", "the model's limit");
   cache_ = add_tokens("C&ache of all conversations", "cache", "one context");
   drafts_ = add(new QSpinBox, "Draft &tokens at most", "max_drafts");
-  drafts_->setRange(0, 7);
+  drafts_->setRange(-1, 7);
+  drafts_->setSpecialValueText("the model's drafter");
+  drafts_->setValue(-1);
   plan_ = add(new QLabel, "Memory", "plan");
   plan_->setWordWrap(true);
   plan_->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
@@ -106,7 +108,9 @@ Model ModelDialog::model() const {
   }
   model.options.context_tokens = context_->value();
   model.options.cache_tokens = cache_->value();
-  model.options.max_draft_tokens = drafts_->value();
+  // In the library, 0 is the default and -1 none.
+  const int drafts = drafts_->value();
+  model.options.max_draft_tokens = drafts == -1 ? 0 : drafts == 0 ? -1 : drafts;
   return model;
 }
 

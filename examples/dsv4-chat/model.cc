@@ -294,8 +294,7 @@ dsv4::Sampling SamplingOf(const dsv4::Engine& engine, const SamplingOptions& giv
   sampling.max_tokens = given_or_models(given.max_tokens, int64_t{-1});
   sampling.max_thinking_tokens = given.think_budget;
   // A DSpark drafter drafts no more than its block.
-  sampling.draft_tokens =
-      given.drafts == 0 ? -1 : std::min(given.drafts, engine.info().max_draft_tokens);
+  sampling.draft_tokens = std::min(given.drafts, engine.info().max_draft_tokens);
   sampling.grammar = GrammarOf(engine, given);
   if (given.seed) {
     sampling.seed = *given.seed;

@@ -95,8 +95,9 @@ constexpr Option<Options> kSamplingOptions[] = {
      SetText<&Options::sampling, &SamplingOptions::regex>},
     {"", "--think-budget", "N", "end the reasoning after N tokens",
      SetCount<&Options::sampling, &SamplingOptions::think_budget>},
-    {"", "--draft", "N", "draft up to N tokens, at most 7; 0 for none (default)",
-     SetNumber<0, 7, &Options::sampling, &SamplingOptions::drafts>},
+    {"", "--draft", "N",
+     "draft up to N tokens, at most 7; 0 for none (default: the model's drafter)",
+     SetParsed<ParseDrafts, &Options::sampling, &SamplingOptions::drafts>},
 };
 
 constexpr Named<ColorMode> kColorModes[] = {

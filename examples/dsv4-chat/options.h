@@ -22,7 +22,7 @@ struct SamplingOptions {
   float presence_penalty = 0, frequency_penalty = 0;
   std::vector<std::string> stop_strings;
   int64_t think_budget = 0;  // tokens; 0 = no limit
-  int32_t drafts = 0;        // tokens for each forward to verify; 0 = none
+  int32_t drafts = 0;        // as dsv4::EngineOptions::max_draft_tokens
   // The constraint of answers, at most one of these: the file of a JSON schema, or a regular
   // expression.
   std::string schema_file, regex;

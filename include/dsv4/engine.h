@@ -175,12 +175,14 @@ typedef struct dsv4_engine_options {
   int32_t prefill_chunk_tokens;
   /* CPU threads, including the calling one; 0 = one per core. cpu_experts uses them, too. */
   int32_t threads;
-  /* The drafter, if max_draft_tokens is above 0. NOT_FOUND if the checkpoint does not have it, or
-   * for AUTO if it has none. */
+  /* The drafter, unless max_draft_tokens is -1. NOT_FOUND if the checkpoint does not have it, or,
+   * for AUTO with max_draft_tokens above 0, if it has none. */
   dsv4_drafter drafter;
-  /* Most drafts of a session and step, 0 to 7. Above 0, the drafter is loaded and its memory
-   * planned, and sessions draft unless their dsv4_sampling.draft_tokens asks for fewer or none. A
-   * DSpark drafter lowers it to its block size (see dsv4_engine_info). */
+  /* Most drafts of a session and step, 1 to 7, or -1 for none. 0 = 1 with an MTP block, a block
+   * with a DSpark drafter, 3 with n-grams, and none if the checkpoint has no drafter and none is
+   * named. Sessions draft unless their dsv4_sampling.draft_tokens asks for fewer or none, and stop
+   * by themselves while drafts do not pay. Drafts change no token. A DSpark drafter lowers it to
+   * its block size (see dsv4_engine_info). */
   int32_t max_draft_tokens;
   dsv4_progress_fn progress; /* may be NULL */
   void* progress_user;

@@ -50,7 +50,7 @@ struct EngineOptions {
   int32_t prefill_chunk_tokens = 0;
   int32_t threads = 0;
   dsv4_drafter drafter = DSV4_DRAFTER_AUTO;
-  int32_t max_draft_tokens = 0;
+  int32_t max_draft_tokens = 0;  // -1: no drafts
   Progress progress = nullptr;
   GroupOptions group = {};
   std::vector<std::string> settings = {};  // rare options, as "KEY=VALUE"

@@ -37,8 +37,11 @@ struct EngineOptions {
   int32_t max_sessions = 0;          // 0 = 4
   int32_t prefill_chunk_tokens = 0;  // 0 = 256
   int32_t threads = 0;               // 0 = one per usable core
-  int32_t max_draft_tokens = 0;      // 0..7: drafts that sessions may ask for; plans the drafter
-  // The drafter; empty: the checkpoint's. NotFound if the checkpoint has another one or none.
+  // 0..7: drafts that sessions may ask for; plans the drafter. Empty: as many as usually pay with
+  // the drafter, none if there is none.
+  std::optional<int32_t> max_draft_tokens = 0;
+  // The drafter; empty: the checkpoint's. NotFound if drafts are asked for and the checkpoint has
+  // another one or none.
   std::optional<DrafterKind> drafter{};
   // See PlanResidency. Without devices with memory of their own: host_bytes alone, else
   // Unsupported. cpu_experts: on one device; the CPU computes them with `threads`.

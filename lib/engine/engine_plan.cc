@@ -12,8 +12,28 @@
 #include "lib/dist/device_communicators.h"
 #include "lib/engine/expectation.h"
 #include "lib/io/system_memory.h"
+#include "lib/sampling/params.h"
 
 namespace dsv4 {
+namespace {
+
+// Drafts of a session and step by default. An MTP block is trained for one token; of a DSpark block
+// the drafter chooses how many pay.
+int32_t UsualDrafts(DrafterKind drafter) {
+  switch (drafter) {
+    case DrafterKind::kNone:
+      return 0;
+    case DrafterKind::kMtp:
+      return 1;
+    case DrafterKind::kDspark:
+      return kMaxDraftTokens;  // a block
+    case DrafterKind::kNgram:
+      return 3;
+  }
+  return 0;
+}
+
+}  // namespace
 
 absl::StatusOr<EnginePlan> EnginePlan::Make(EngineSettings settings) {
   EnginePlan plan(std::move(settings));
@@ -145,16 +165,19 @@ absl::Status EnginePlan::ChooseDrafter(const Weights& weights) {
   info.checkpoint_drafter = own;
   info.drafter = DrafterKind::kNone;
   if (!options.drafts && options.max_draft_tokens == 0) return absl::OkStatus();
+  const bool by_default = !options.max_draft_tokens && !options.drafts;
   info.drafter = options.drafter.value_or(own);
+  if (by_default && info.drafter == DrafterKind::kNone) return absl::OkStatus();
   if (options.drafter == DrafterKind::kNone) {
     return WithArgument(InvalidArgument("option drafter = none with max_draft_tokens = ",
-                                        options.max_draft_tokens, "; expected 0"),
+                                        options.max_draft_tokens.value_or(0), "; expected 0"),
                         "drafter");
   }
+  if (by_default) info.max_draft_tokens = UsualDrafts(info.drafter);
   if (info.drafter == DrafterKind::kNone) {
     return WithArgument(
         NotFound("the checkpoint has no drafter (mtp.0.*), which max_draft_tokens = ",
-                 options.max_draft_tokens, " asks for; drafter = n-gram needs none"),
+                 options.max_draft_tokens.value_or(0), " asks for; drafter = n-gram needs none"),
         "drafter");
   }
   if (plans_drafter() && info.drafter != own) {

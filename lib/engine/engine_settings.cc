@@ -184,9 +184,9 @@ absl::Status SettleOptions(EngineSettings* settings) {
                         OptionOr("prefill_chunk_tokens", options.prefill_chunk_tokens,
                                  kDefaultPrefillChunk, kMaxPrefillChunk));
   settings->SettlePrefillChunk();
-  DSV4_ASSIGN_OR_RETURN(
-      facts.info.max_draft_tokens,
-      OptionOr<int32_t>("max_draft_tokens", options.max_draft_tokens, 0, kMaxDraftTokens));
+  DSV4_ASSIGN_OR_RETURN(facts.info.max_draft_tokens,
+                        OptionOr<int32_t>("max_draft_tokens", options.max_draft_tokens.value_or(0),
+                                          0, kMaxDraftTokens));
   return absl::OkStatus();
 }
 

@@ -21,11 +21,12 @@ absl::StatusOr<std::shared_ptr<Engine>> OpenChosen(const std::string& folder,
   DSV4_ASSIGN_OR_RETURN(PlanChoice choice, PlanChoice::Of(folder, options));
   for (;;) {
     DSV4_ASSIGN_OR_RETURN(EnginePlan plan, choice.Next());
-    const std::string reason = plan.info().backend_reason;
+    if (!plan.info().backend_reason.empty()) {
+      Log(LogLevel::kInfo, "chosen: ", plan.info().backend_reason);
+    }
     absl::StatusOr<std::shared_ptr<Engine>> engine =
         Engine::Open(std::move(plan), options.progress);
     if (!engine.ok() && choice.Refuse(engine.status())) continue;
-    if (engine.ok() && !reason.empty()) Log(LogLevel::kInfo, "chosen: ", reason);
     return engine;
   }
 }

@@ -66,7 +66,7 @@ static void test_options(void) {
   EXPECT_REFUSED(prefill_chunk_tokens, -1, DSV4_ERR_INVALID_ARGUMENT, "prefill_chunk_tokens");
   EXPECT_REFUSED(threads, -1, DSV4_ERR_INVALID_ARGUMENT, "threads");
   EXPECT_REFUSED(max_draft_tokens, 8, DSV4_ERR_INVALID_ARGUMENT, "max_draft_tokens");
-  EXPECT_REFUSED(max_draft_tokens, -1, DSV4_ERR_INVALID_ARGUMENT, "max_draft_tokens");
+  EXPECT_REFUSED(max_draft_tokens, -2, DSV4_ERR_INVALID_ARGUMENT, "max_draft_tokens");
   EXPECT_REFUSED(drafter, 5, DSV4_ERR_INVALID_ARGUMENT, "options.drafter is 5");
   EXPECT_REFUSED(device_weight_bytes, -1, DSV4_ERR_INVALID_ARGUMENT, "device_weight_bytes = -1");
   EXPECT_REFUSED(host_weight_bytes, -1, DSV4_ERR_INVALID_ARGUMENT, "host_weight_bytes = -1");
@@ -354,7 +354,7 @@ static void test_drafts(void) {
   dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
   dsv4_engine_info info[2] = {DSV4_ENGINE_INFO_INIT, DSV4_ENGINE_INFO_INIT};
   for (int i = 0; i < 2; ++i) {
-    options.max_draft_tokens = 3 * i;
+    options.max_draft_tokens = i == 0 ? -1 : 3;
     dsv4_engine* engine = open_engine(options);
     EXPECT_OK(dsv4_engine_get_info(engine, &info[i], &error));
     EXPECT(info[i].max_draft_tokens == 3 * i);
@@ -366,6 +366,28 @@ static void test_drafts(void) {
   EXPECT(info[0].cache_state_bytes < info[1].cache_state_bytes);
   EXPECT(info[0].cache_compressed_bytes == info[1].cache_compressed_bytes);
   EXPECT(info[0].cache_index_bytes == info[1].cache_index_bytes);
+}
+
+/* Without a number: one draft of an MTP block, a block of DSpark's, three of n-grams. */
+static void test_default_drafts(void) {
+  static const struct {
+    const char* model;
+    dsv4_drafter asked, used;
+    int32_t most;
+  } cases[] = {{MODEL, DSV4_DRAFTER_AUTO, DSV4_DRAFTER_MTP, 1},
+               {DSPARK_MODEL, DSV4_DRAFTER_AUTO, DSV4_DRAFTER_DSPARK, 5},
+               {MODEL, DSV4_DRAFTER_NGRAM, DSV4_DRAFTER_NGRAM, 3},
+               {MODEL, DSV4_DRAFTER_NONE, DSV4_DRAFTER_NONE, 0}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+    dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
+    options.drafter = cases[i].asked;
+    EXPECT_OK(dsv4_plan(cases[i].model, &options, &info, &error));
+    EXPECT(info.drafter == cases[i].used && info.max_draft_tokens == cases[i].most);
+    options.max_draft_tokens = -1;
+    EXPECT_OK(dsv4_plan(cases[i].model, &options, &info, &error));
+    EXPECT(info.drafter == DSV4_DRAFTER_NONE && info.max_draft_tokens == 0);
+  }
 }
 
 static void test_info(void) {
@@ -392,7 +414,7 @@ static void test_info(void) {
   EXPECT(info.eos_token == 1);
   EXPECT(info.has_tokenizer == 1);
   EXPECT(info.checkpoint_drafter == DSV4_DRAFTER_MTP);
-  EXPECT(info.drafter == DSV4_DRAFTER_NONE);
+  EXPECT(info.drafter == DSV4_DRAFTER_MTP);
   EXPECT(info.weight_bytes >= 20234756u && info.weight_bytes < 30000000u);
   EXPECT(info.cache_bytes > 0);
   EXPECT(strcmp(info.cache_format, "packed") == 0);
@@ -579,6 +601,7 @@ int main(void) {
   test_cache_formats();
   test_drafters();
   test_drafts();
+  test_default_drafts();
   test_info();
   test_identity();
   test_inspect();

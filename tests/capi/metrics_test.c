@@ -25,7 +25,9 @@ static void step_often(dsv4_session* session, int steps) {
 }
 
 static void test_counts(void) {
-  dsv4_engine* engine = open_bundled();
+  dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  options.max_draft_tokens = -1;
+  dsv4_engine* engine = open_engine(options);
   dsv4_session *session, *other;
   dsv4_engine_metrics metrics = metrics_of(engine);
   const int32_t* tokens = NULL;

@@ -335,7 +335,7 @@ int main(void) {
   EXPECT_REFUSED(max_thinking_tokens, -1, "max_thinking_tokens is -1");
   EXPECT_REFUSED(log_probs, 21, "log_probs is 21");
   EXPECT_REFUSED(draft_tokens, 8, "draft_tokens is 8");
-  EXPECT_REFUSED(draft_tokens, 1, "max_draft_tokens = 0");
+  EXPECT_REFUSED(draft_tokens, 2, "max_draft_tokens = 1");
   EXPECT_REFUSED(stop_token_count, 4, "sampling.stop_tokens is NULL, but its size is 4");
   EXPECT_REFUSED(stop_string_count, 5, "sampling.stop_strings is NULL, but its size is 5");
   EXPECT_REFUSED(bias_count, 1, "sampling.bias_tokens is NULL, but its size is 1");

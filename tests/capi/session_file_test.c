@@ -125,10 +125,10 @@ static void test_memory(dsv4_engine* engine) {
   dsv4_session_close(loaded);
   dsv4_session_close(session);
 
-  /* An engine with drafts keeps rows that this image lacks. */
-  dsv4_engine_options drafting = DSV4_ENGINE_OPTIONS_INIT;
-  drafting.max_draft_tokens = 1;
-  dsv4_engine* other = open_engine(drafting);
+  /* An engine without drafts lacks rows that this image has. */
+  dsv4_engine_options plain = DSV4_ENGINE_OPTIONS_INIT;
+  plain.max_draft_tokens = -1;
+  dsv4_engine* other = open_engine(plain);
   loaded = open_session(other, NULL);
   EXPECT_FAILS(dsv4_session_load_memory(loaded, data, needed, &error), DSV4_ERR_VERSION_MISMATCH,
                "draft");

@@ -189,7 +189,7 @@ TEST_CASE("hpp: sampling parameters reach the session") {
   refused([](dsv4::Sampling& s) { s.max_tokens = -2; }, "max_tokens");
   refused([](dsv4::Sampling& s) { s.max_thinking_tokens = -1; }, "max_thinking_tokens");
   refused([](dsv4::Sampling& s) { s.log_probs = 21; }, "log_probs");
-  refused([](dsv4::Sampling& s) { s.draft_tokens = 1; }, "draft_tokens");
+  refused([](dsv4::Sampling& s) { s.draft_tokens = 2; }, "draft_tokens");
 }
 
 TEST_CASE("hpp: the seed decides what is sampled, and drafts are counted") {

@@ -26,8 +26,8 @@ type EngineOptions struct {
 	HostWeightBytes    int64   // most of routed experts in host memory; others stay on disk
 	PrefillChunkTokens int32
 	Threads            int32
-	Drafter            Drafter      // who drafts, where MaxDraftTokens is above 0
-	MaxDraftTokens     int32        // most that sessions may ask for
+	Drafter            Drafter      // who drafts, unless MaxDraftTokens is -1
+	MaxDraftTokens     int32        // of a session and step; 0: as usually pays, -1: none
 	Progress           ProgressFunc // is told of the bytes loaded
 	Group              GroupOptions
 	Settings           []string // rare options, as "KEY=VALUE": see dsv4_engine_options.settings

@@ -47,9 +47,9 @@ pub struct EngineOptions {
     pub host_weight_bytes: i64,
     pub prefill_chunk_tokens: i32,
     pub threads: i32,
-    /// Who drafts, where `max_draft_tokens` is above 0.
+    /// Who drafts, unless `max_draft_tokens` is -1.
     pub drafter: Drafter,
-    /// Most that sessions may ask for.
+    /// Of a session and step; 0: as usually pays, -1: none.
     pub max_draft_tokens: i32,
     pub group: GroupOptions,
     /// Rare options, as "KEY=VALUE": see `dsv4_engine_options.settings`.
