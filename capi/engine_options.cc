@@ -76,6 +76,11 @@ constexpr Setting kSettings[] = {
        o->expert_profile = std::string(text);
        return absl::OkStatus();
      }},
+    {"expert_profiles",
+     [](absl::string_view, absl::string_view text, absl::string_view, OpenOptions* o) {
+       o->expert_profiles = std::string(text);
+       return absl::OkStatus();
+     }},
     {"numerics", [](absl::string_view key, absl::string_view text, absl::string_view place,
                     OpenOptions* o) { return Choose(kNumerics, key, text, place, &o->numerics); }},
     {"tuning_dir",

@@ -60,9 +60,11 @@ inline constexpr Option<Target> kEngineOptions[] = {
     {"", "--cpu-experts", "N",
      "experts of each layer that the CPU computes; changes results (cuda)",
      AddSetting<kCpuExperts, Target>},
-    {"", "--expert-profile", "FILE",
-     "file that records the use of experts; read at start, then updated",
-     AddSetting<kExpertProfile, Target>},
+    {"", "--expert-profile", "FILE|off",
+     "file that records the use of experts (default: in ~/.cache/dsv4)",
+     [](Target* target, const std::string& name, const std::string& value) {
+       AddSetting<kExpertProfile>(target, name, value == "off" ? "" : value);
+     }},
     {"", "--workers", "N", "split the model with N dsv4-worker processes (cuda)",
      [](Target* o, const std::string& name, const std::string& v) {
        o->engine.group.size = 1 + ParseNumber<int32_t>(name, v, 1, 7);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "examples/console/hub_models.h"
+#include "examples/console/user_cache.h"
 
 namespace desktop {
 namespace {
@@ -103,6 +104,7 @@ void Worker::OpenNow(const Model& model) {
     emit Progress(static_cast<int>(100 * report.done / total));
     return !closing_ && !cancel_open_;
   };
+  chat::KeepProfiles(&options);
   try {
     engine_ = calls_.open(chat::FindModel(model.folder), options);
     engine_->tokenizer();  // a folder without one opens, but cannot chat

@@ -17,6 +17,7 @@
 #include "examples/console/progress_bar.h"
 #include "examples/console/start_group.h"
 #include "examples/console/terminal.h"
+#include "examples/console/user_cache.h"
 
 namespace chat {
 namespace {
@@ -260,6 +261,7 @@ dsv4::Engine OpenEngine(const Options& options, const Screen& screen) {
   if (screen.shows_progress()) ShowExpectation(options);
   ProgressBar bar("loading", screen.shows_progress());
   dsv4::EngineOptions open = EngineOptionsOf(options);
+  KeepProfiles(&open);
   if (open.group.size > 0) WriteErr(StartGroup(&open));
   open.progress = bar.Callback();
   return dsv4::Engine(options.model, open);

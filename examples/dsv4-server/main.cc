@@ -18,6 +18,7 @@
 #include "examples/console/failure.h"
 #include "examples/console/hub_models.h"
 #include "examples/console/start_group.h"
+#include "examples/console/user_cache.h"
 #include "examples/dsv4-server/arguments.h"
 #include "examples/dsv4-server/common_request.h"
 #include "examples/dsv4-server/host.h"
@@ -167,6 +168,7 @@ int Run(int argc, char** argv) {
     throw chat::Failure{chat::kUsageError,
                         "no model: name a folder, a GGUF file or OWNER/NAME with --model"};
   arguments.model = chat::FindModel(arguments.model);
+  chat::KeepProfiles(&arguments.engine);
   const sigset_t signals = BlockSignals();
   const TrustOptions trust{ReadApiKey(arguments.api_key, arguments.api_key_file),
                            IsLoopback(arguments.host), arguments.origins};

@@ -212,6 +212,10 @@ typedef struct dsv4_engine_options {
    *   the process of rank 0 sends the counts to the others. Errors, which leave the file unchanged:
    *   CORRUPT for a damaged file; VERSION_MISMATCH for another format or another model's file;
    *   INVALID_ARGUMENT if all experts are in the same kind of memory, and for a rank other than 0.
+   * - expert_profiles: a folder that has such a file for each checkpoint, named by its fingerprint.
+   *   The engine uses the file if its experts are in several kinds of memory, and starts a new one
+   * if there is none or a damaged one (with a warning in the log). Has no effect with
+   * expert_profile.
    * - numerics: "published" rounds to bf16 as the published code; "fp32" and "exact" are for
    *   verification, with the reference backend only.
    * - tuning_dir: a folder of tuning files written by dsv4-tune, which replace the built-in ones

@@ -50,6 +50,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenRank(
   std::shared_ptr<Engine> engine(new Engine(std::move(plan)));
   // Reading the weights of a plan that does not fit would take minutes.
   DSV4_RETURN_IF_ERROR(engine->plan_.CheckRoom());
+  DSV4_RETURN_IF_ERROR(engine->plan_.UseKeptProfile());
   DSV4_RETURN_IF_ERROR(engine->Allocate(progress));
   return engine;
 }

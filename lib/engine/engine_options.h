@@ -51,6 +51,9 @@ struct EngineOptions {
   // suspended, and at least every `profile_interval` while the engine is used. Errors:
   // InvalidArgument if all experts are in one kind of memory, Unsupported in a group of processes.
   std::string expert_profile{};
+  // Folder with such a file for each checkpoint, "FINGERPRINT.profile", without expert_profile. It
+  // is used if there are places to choose; what is wrong with it is logged.
+  std::string expert_profiles{};
   std::chrono::milliseconds profile_interval = std::chrono::minutes(5);
   // Directory of tuning files that replace this build's files for the same kernels; empty: none.
   // Unsupported on a backend whose kernels have no knobs.

@@ -88,6 +88,31 @@ absl::Status EnginePlan::ReadProfile() {
   return absl::OkStatus();
 }
 
+absl::Status EnginePlan::UseKeptProfile() {
+  EngineOptions& options = settings_.options;
+  if (options.expert_profiles.empty() || !options.expert_profile.empty() || !chooses_places_ ||
+      options.group.rank > 0) {
+    return absl::OkStatus();
+  }
+  profile_checkpoint_ = checkpoint_->Fingerprint();
+  const std::string path =
+      absl::StrCat(options.expert_profiles, "/", HexOf(profile_checkpoint_), ".profile");
+  absl::StatusOr<ExpertProfile> profile = ReadExpertProfile(path, profile_checkpoint_);
+  options.expert_profile = path;
+  if (!profile.ok()) {
+    if (!absl::IsNotFound(profile.status())) {
+      Log(LogLevel::kWarning, profile.status().message(), "; it will be replaced");
+    }
+    return absl::OkStatus();
+  }
+  profile_ = *std::move(profile);
+  absl::Status planned = PlanBytes();
+  if (planned.ok()) return planned;
+  Log(LogLevel::kWarning, "option expert_profiles: ", planned.message());
+  profile_.reset();
+  return PlanBytes();
+}
+
 WeightTargets EnginePlan::Targets(const ExpertProfile* profile) const {
   WeightTargets targets{.shards = settings_.shards,
                         .ranks = {},
@@ -137,6 +162,7 @@ absl::Status EnginePlan::DescribeWeights(const Weights& weights) {
     Log(LogLevel::kWarning, "config.json: expert_dtype is ", Quoted(model.expert_dtype),
         ", but the weights are ", weight_format_, ": the tensors are believed");
   }
+  chooses_places_ = weights.use() != nullptr;
   const std::string& path = settings_.options.expert_profile;
   if (!path.empty() && weights.use() == nullptr) {
     return WithArgument(

@@ -52,6 +52,9 @@ class EnginePlan {
   int64_t whole_context() const { return whole_context_; }
   // Memory that the plan leaves free for the system if the device is an integrated GPU; else 0.
   int64_t system_reserve() const;
+  // Reads the profile of the option expert_profiles and places experts by it, if there are places
+  // to choose. For the plan that is opened: it reads the ends of all tensors.
+  absl::Status UseKeptProfile();
   // The weights' targets; `profile` may be null and must outlive them.
   WeightTargets Targets(const ExpertProfile* profile) const;
   // What the model of a rank is made of, over these weights.
@@ -103,6 +106,7 @@ class EnginePlan {
   StepLimits limits_;
   std::optional<ExpertProfile> profile_;
   ContentHash profile_checkpoint_;
+  bool chooses_places_ = false;
   int64_t whole_context_ = 0;
   std::unique_ptr<Checkpoint> checkpoint_;  // null: taken
 };

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "lib/base/error.h"
+#include "lib/io/checkpoint.h"
+#include "lib/io/content_hash.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/residency.h"
 
@@ -123,6 +125,34 @@ TEST_CASE("experts that a profile shows as used most begin in memory, with the s
     }
     REQUIRE(std::filesystem::exists(path));
   }
+  // A folder of profiles is used where there are places to choose, and a damaged file replaced.
+  options.expert_profile.clear();
+  const test::TempFolder profiles;
+  options.expert_profiles = profiles.path();
+  int64_t kept_first = 0, kept_second = 0, kept_third = 0;
+  REQUIRE(run(&kept_first) == expected);
+  REQUIRE(kept_first == without);
+  std::vector<std::string> files;
+  for (const auto& file : std::filesystem::directory_iterator(profiles.path())) {
+    files.push_back(file.path().filename().string());
+  }
+  REQUIRE(files.size() == 1);
+  const std::string name = HexOf((*Checkpoint::Open(LoudModel()))->Fingerprint()) + ".profile";
+  REQUIRE(files.front() == name);
+  REQUIRE(run(&kept_second) == expected);
+  REQUIRE(kept_second > kept_first);
+  profiles.Write(name, "damaged");
+  REQUIRE(run(&kept_third) == expected);
+  REQUIRE(kept_third == without);
+  {
+    EngineOptions whole = options;
+    whole.weight_budgets = {};
+    std::filesystem::remove(profiles.File(name));
+    REQUIRE(Run(OpenBundled(whole, LoudModel())) == expected);
+    REQUIRE(!std::filesystem::exists(profiles.File(name)));
+  }
+  options.expert_profiles.clear();
+  options.expert_profile = path;
   const auto refused = [&](const EngineOptions& with) {
     const absl::Status status = Engine::Open(LoudModel(), with).status();
     REQUIRE(Engine::Plan(LoudModel(), with).status() == status);
