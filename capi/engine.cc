@@ -121,6 +121,8 @@ dsv4_engine_metrics MetricsFrom(const EngineMetrics& metrics) {
   out.cpu_seconds = metrics.experts.cpu_seconds;
   out.device_read_seconds = metrics.experts.device_seconds;
   out.host_read_seconds = metrics.experts.host_seconds;
+  out.predicted_decode_tokens_per_second = metrics.predicted_decode;
+  out.measured_decode_tokens_per_second = metrics.measured_decode;
   return out;
 }
 

@@ -127,7 +127,11 @@ std::string StatisticsOf(const dsv4::Engine& engine, const TurnEnd& end) {
   out.Add("cache %s%s", SizeText(stats.cache_bytes).c_str(),
           rounds_rows ? " (fp8_per_tensor rows)" : "");
   AddDrafts(stats, &out);
-  AddExperts(engine.metrics(), &out);
+  const dsv4::EngineMetrics metrics = engine.metrics();
+  AddExperts(metrics, &out);
+  if (metrics.measured_decode_tokens_per_second > 0)
+    out.Add("decoding %.1f tok/s so far; predicted %.1f without drafts",
+            metrics.measured_decode_tokens_per_second, metrics.predicted_decode_tokens_per_second);
   return out.text();
 }
 

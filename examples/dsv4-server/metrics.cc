@@ -143,6 +143,12 @@ std::string Metrics::Text(const std::string& model, const Load& load) const {
           reopenings_);
   gauge("dsv4:suspended", "1 while the model's memory is given back.",
         std::to_string(load.engine.suspended));
+  gauge("dsv4:predicted_decode_tokens_per_second",
+        "Prediction for one request at a time, without drafts; 0 if there is none.",
+        Number(load.engine.predicted_decode_tokens_per_second));
+  gauge("dsv4:measured_decode_tokens_per_second",
+        "Measured while one request was decoded at a time; 0 before 256 such tokens.",
+        Number(load.engine.measured_decode_tokens_per_second));
   const std::string alarms = "dsv4:alarms_total";
   text += Heading(alarms, "counter", "What a healthy model does not do: see dsv4_alarms.");
   for (const auto& [alarm, count] :

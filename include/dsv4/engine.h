@@ -417,6 +417,11 @@ typedef struct dsv4_engine_metrics {
   uint64_t cpu_expert_reads;
   uint64_t cpu_read_bytes; /* their bytes, in the checkpoint's format */
   double cpu_seconds;      /* time of these computations, which run concurrently with the device */
+  /* Tokens per second of one session: as dsv4_engine_info predicts them, without drafts, and as
+   * measured in the steps that decoded for one session alone, with its drafts. Measured is 0 before
+   * 256 such tokens. */
+  double predicted_decode_tokens_per_second;
+  double measured_decode_tokens_per_second;
   /* Alarms (see dsv4_alarms): the number of syncs whose output raised them. */
   uint64_t alarm_nonfinite_logits;
   uint64_t alarm_frozen_logits;
@@ -428,7 +433,7 @@ typedef struct dsv4_engine_metrics {
 #define DSV4_ENGINE_METRICS_INIT                                                                   \
   {                                                                                                \
     sizeof(dsv4_engine_metrics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0               \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0         \
   }
 
 /* Reports counters and gauges. May run concurrently with everything, steps included, and waits for

@@ -14,6 +14,9 @@ namespace dsv4 {
 
 class Engine;
 
+// Tokens after which the speed of decoding is reported.
+inline constexpr int64_t kMeasuredTokens = 256;
+
 struct EngineMetrics {
   StepCounts steps;
   int64_t prefilled_tokens = 0, generated_tokens = 0;
@@ -25,6 +28,8 @@ struct EngineMetrics {
   bool suspended = false;
   int64_t device_read_bytes = 0, host_read_bytes = 0;  // of experts, by all devices
   int64_t cpu_read_bytes = 0;                          // of those that the CPU computed
+  // Tokens per second of one session; measured: 0 before kMeasuredTokens.
+  double predicted_decode = 0, measured_decode = 0;
 };
 
 // Concurrent with everything. Takes the mutexes of scheduler and cache for a copy of a few numbers;

@@ -15,6 +15,9 @@ namespace dsv4 {
 struct StepCounts {
   int64_t steps = 0, step_tokens = 0;  // tokens: of prompts, decoded ones and drafts
   double step_seconds = 0;
+  // Steps that decoded for one session alone: tokens that they decided, accepted drafts included.
+  int64_t lone_tokens = 0;
+  double lone_seconds = 0;
   int64_t cancelled_requests = 0, failed_requests = 0;               // parts of sessions in steps
   int64_t draft_steps = 0, drafted_tokens = 0, accepted_tokens = 0;  // of drafts verified
   int32_t waiting_requests = 0;  // now, including those in the running step

@@ -72,6 +72,14 @@ void Scheduler::Count(const StepOutcome& outcome) {
   counts_.accepted_tokens += outcome.accepted_drafts;
 }
 
+void Scheduler::CountLone(const StepRequest& request, double seconds) {
+  const StepOutcome& outcome = request.outcome;
+  const bool decodes = request.choose && outcome.batch_tokens == 1 + outcome.verified_drafts;
+  if (!decodes || !request.status.ok()) return;
+  counts_.lone_tokens += 1 + outcome.accepted_drafts;
+  counts_.lone_seconds += seconds;
+}
+
 void Scheduler::Complete(StepRequest* request) {
   const absl::Status& status = request->status;
   counts_.cancelled_requests += absl::IsCancelled(status);
@@ -90,8 +98,10 @@ void Scheduler::RunStep() {
     runner_->Run(taken_, [this] { CompleteCancelled(); });
   }
   ++counts_.steps;
-  counts_.step_seconds +=
+  const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  counts_.step_seconds += seconds;
+  if (taken_.size() == 1) CountLone(*taken_.front(), seconds);
   for (StepRequest* request : taken_) {
     if (request->status.ok()) {
       request->tokens -= request->step_tokens;

@@ -77,6 +77,7 @@ class Scheduler {
   void SharePrefill() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Complete(StepRequest* request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Count(const StepOutcome& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CountLone(const StepRequest& request, double seconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   MaskWorker masks_;
   StepRunner* runner_;

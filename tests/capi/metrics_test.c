@@ -96,6 +96,32 @@ static int32_t cancel_at_once(void* user, dsv4_progress_phase phase, uint64_t do
   return 1;
 }
 
+/* After 256 tokens of a session that decodes alone, the speed is reported beside the prediction. */
+static void test_speed(void) {
+  dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
+  options.max_draft_tokens = -1;
+  dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+  const int32_t never[] = {1}; /* the end of a turn */
+  sampling.banned_tokens = never;
+  sampling.banned_count = 1;
+  dsv4_engine* engine = open_engine(options);
+  dsv4_session* session = open_session(engine, &sampling);
+  EXPECT_OK(dsv4_engine_get_info(engine, &info, &error));
+  EXPECT_OK(dsv4_session_sync(session, kPrompt, kPromptTokens, NULL, NULL, &error));
+  step_often(session, 255);
+  dsv4_engine_metrics metrics = metrics_of(engine);
+  EXPECT(metrics.measured_decode_tokens_per_second == 0);
+  EXPECT(metrics.predicted_decode_tokens_per_second == info.predicted_decode_tokens_per_second);
+  step_often(session, 1);
+  metrics = metrics_of(engine);
+  /* All steps but that of the prompt. */
+  EXPECT(metrics.measured_decode_tokens_per_second > 256 / metrics.step_seconds);
+  EXPECT(metrics.measured_decode_tokens_per_second < 1e7);
+  dsv4_session_close(session);
+  dsv4_engine_close(engine);
+}
+
 static void test_suspension(void) {
   dsv4_engine* engine = open_bundled();
   dsv4_session* session = open_session(engine, NULL);
@@ -201,6 +227,7 @@ static void test_arguments(void) {
 int main(void) {
   test_counts();
   test_canary();
+  test_speed();
   test_suspension();
   test_failures();
   test_drafts_and_exchange();

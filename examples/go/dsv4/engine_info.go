@@ -160,6 +160,10 @@ type EngineMetrics struct {
 
 	DeviceReadSeconds float64 // estimates, by the rate of copies
 	HostReadSeconds   float64
+
+	// Of one session: predicted without drafts; measured where it decoded alone, 0 before 256 tokens.
+	PredictedDecodeTokensPerSecond float64
+	MeasuredDecodeTokensPerSecond  float64
 }
 
 // EngineIdentity is what an engine's results were made on and of.
@@ -255,6 +259,9 @@ func (e *Engine) Metrics() (EngineMetrics, error) {
 		CPUSeconds:        float64(c.cpu_seconds),
 		DeviceReadSeconds: float64(c.device_read_seconds),
 		HostReadSeconds:   float64(c.host_read_seconds),
+
+		PredictedDecodeTokensPerSecond: float64(c.predicted_decode_tokens_per_second),
+		MeasuredDecodeTokensPerSecond:  float64(c.measured_decode_tokens_per_second),
 	}, err
 }
 

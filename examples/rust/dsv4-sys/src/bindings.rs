@@ -378,6 +378,8 @@ pub struct dsv4_engine_metrics {
     pub cpu_expert_reads: u64,
     pub cpu_read_bytes: u64,
     pub cpu_seconds: f64,
+    pub predicted_decode_tokens_per_second: f64,
+    pub measured_decode_tokens_per_second: f64,
     pub alarm_nonfinite_logits: u64,
     pub alarm_frozen_logits: u64,
     pub alarm_token_run: u64,

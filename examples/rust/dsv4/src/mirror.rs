@@ -163,6 +163,10 @@ mirrors! {
         cpu_seconds: f64,
         device_read_seconds: f64,
         host_read_seconds: f64,
+        /// Of one session, without drafts.
+        predicted_decode_tokens_per_second: f64,
+        /// Of one session that decodes alone; 0 before 256 such tokens.
+        measured_decode_tokens_per_second: f64,
     }
 
     /// The planned memory of one device of an engine.

@@ -223,6 +223,8 @@ func Listing() string {
 		field("dsv4_engine_metrics.cpu_expert_reads", unsafe.Offsetof(v.cpu_expert_reads), unsafe.Sizeof(v.cpu_expert_reads))
 		field("dsv4_engine_metrics.cpu_read_bytes", unsafe.Offsetof(v.cpu_read_bytes), unsafe.Sizeof(v.cpu_read_bytes))
 		field("dsv4_engine_metrics.cpu_seconds", unsafe.Offsetof(v.cpu_seconds), unsafe.Sizeof(v.cpu_seconds))
+		field("dsv4_engine_metrics.predicted_decode_tokens_per_second", unsafe.Offsetof(v.predicted_decode_tokens_per_second), unsafe.Sizeof(v.predicted_decode_tokens_per_second))
+		field("dsv4_engine_metrics.measured_decode_tokens_per_second", unsafe.Offsetof(v.measured_decode_tokens_per_second), unsafe.Sizeof(v.measured_decode_tokens_per_second))
 		field("dsv4_engine_metrics.alarm_nonfinite_logits", unsafe.Offsetof(v.alarm_nonfinite_logits), unsafe.Sizeof(v.alarm_nonfinite_logits))
 		field("dsv4_engine_metrics.alarm_frozen_logits", unsafe.Offsetof(v.alarm_frozen_logits), unsafe.Sizeof(v.alarm_frozen_logits))
 		field("dsv4_engine_metrics.alarm_token_run", unsafe.Offsetof(v.alarm_token_run), unsafe.Sizeof(v.alarm_token_run))
