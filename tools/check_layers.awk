@@ -59,6 +59,8 @@ BEGIN {
   allow("tests/examples/dsv4-server", anything " examples/dsv4-server/http_parser.h examples/dsv4-server/log.h")
   # Programs like dsv4-chat, with which they share files; not examples, so their locks are the library's.
   allow("benchmarks/dsv4-bench", "include examples/console lib/base/mutex.h")
+  # dsv4-verify takes the names of models that the other programs take.
+  allow("tools/verify", anything " examples/console/hub_models.h")
   allow("tools/gates", "include examples/console lib/base/mutex.h")
   allow("tests/tools", anything " examples/console/failure.h")
   allow("tests/benchmarks", anything " examples/console/failure.h")

@@ -17,6 +17,7 @@
 #include "benchmarks/dsv4-bench/subject.h"
 #include "examples/console/command_line.h"
 #include "examples/console/failure.h"
+#include "examples/console/hub_models.h"
 #include "examples/console/terminal.h"
 
 namespace bench {
@@ -138,10 +139,11 @@ void Measure(const Options& options, Output* output) {
 }
 
 int Run(int argc, char** argv) {
-  const Options options = ParseOptions(argc, argv);
+  Options options = ParseOptions(argc, argv);
   if (const std::string text = chat::HelpOrVersion(options, HelpText()); !text.empty()) {
     return chat::WriteOut(text), chat::kOk;
   }
+  for (std::string& model : options.models) model = chat::FindModel(model);
   Output output(options.format, options.serve);
   try {
     Measure(options, &output);

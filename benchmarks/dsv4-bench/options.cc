@@ -99,11 +99,12 @@ constexpr int32_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr float kMaxFloat = std::numeric_limits<float>::max();
 
 constexpr Option<Options> kOptions[] = {
-    {"-m", "--model", "DIR", "model folder (required; several times: one after the other)",
+    {"-m", "--model", "MODEL",
+     "folder, GGUF file or OWNER/NAME (required; several times: one after the other)",
      [](Options* o, const std::string& name, const std::string& v) {
        o->models.push_back(chat::ParseFolder(name, v));
      }},
-    {"", "--synthetic-layers", "N", "random weights for N of its layers; DIR needs no weights",
+    {"", "--synthetic-layers", "N", "random weights for N of its layers; MODEL needs no weights",
      chat::SetNumber<1, kMaxInt32, &Options::synthetic_layers>},
     {"", "--mix", "NAME", "their types: ds4-q2, ud-iq2_xxs, ud-q2_k_xl or ud-iq3_xxs",
      chat::SetText<&Options::mix>},
@@ -203,7 +204,8 @@ void Default(std::vector<T>* values, T value) {
 
 // Lists that were not given, and what contradicts itself.
 void Settle(Options* o) {
-  if (o->models.empty()) throw Failure{kUsageError, "no model: name its folder with -m DIR"};
+  if (o->models.empty())
+    throw Failure{kUsageError, "no model: name a folder, a GGUF file or OWNER/NAME with -m"};
   if (!o->mix.empty() && o->synthetic_layers == 0)
     throw Failure{kUsageError, "--mix needs --synthetic-layers"};
   const bool only_both =
@@ -244,8 +246,8 @@ Options ParseOptions(int argc, const char* const* argv) {
 }
 
 std::string HelpText() {
-  return "usage: dsv4-bench -m DIR [options]\n"
-         "Measures how fast the model in DIR reads prompts and generates tokens.\n\n" +
+  return "usage: dsv4-bench -m MODEL [options]\n"
+         "Measures how fast a model reads prompts and generates tokens.\n\n" +
          chat::HelpLines<Options>(kOptions) + kHelpNotes;
 }
 

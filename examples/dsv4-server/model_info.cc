@@ -33,13 +33,16 @@ Json Describe(const Model& model, const std::string& name) {
 
 std::string NameOfFolder(const std::string& folder) {
   const fs::path path = Normal(folder);
-  const fs::path snapshots = path.parent_path();
-  const std::string hub = snapshots.parent_path().filename().string();
-  if (snapshots.filename() != "snapshots" || !hub.starts_with(kHubPrefix))
-    return path.filename().string();
-  std::string name = hub.substr(kHubPrefix.size());
-  if (const size_t end = name.find("--"); end != std::string::npos) name.replace(end, 2, "/");
-  return name;
+  // A snapshot of the hub, or a GGUF file anywhere in one.
+  for (fs::path at = path; at.has_relative_path(); at = at.parent_path()) {
+    const fs::path snapshots = at.parent_path();
+    const std::string hub = snapshots.parent_path().filename().string();
+    if (snapshots.filename() != "snapshots" || !hub.starts_with(kHubPrefix)) continue;
+    std::string name = hub.substr(kHubPrefix.size());
+    if (const size_t end = name.find("--"); end != std::string::npos) name.replace(end, 2, "/");
+    return name;
+  }
+  return path.filename().string();
 }
 
 Json ListModels(const Model& model) {

@@ -9,8 +9,8 @@
 
 namespace server {
 
-// The name of the model in `folder`: "OWNER/NAME" for a snapshot in the cache of the Hugging Face
-// hub, else the folder's own.
+// The name of the model in `folder`, which may be a GGUF file: "OWNER/NAME" in the cache of the
+// Hugging Face hub, else the last part of the path.
 std::string NameOfFolder(const std::string& folder);
 // GET /v1/models: the model by its name and by each alias.
 Json ListModels(const Model& model);

@@ -36,6 +36,13 @@ done
 HOME=$work/secret expect 3 '  chosen       no: missing/config.json: no such file' doctor "$work/secret/missing"
 ! grep -F secret "$work/out" || { echo "doctor: a folder of the user is shown"; exit 1; }
 
+# A model by its name in the hub's cache, and one that is not there.
+mkdir -p "$work/hub/models--acme--tiny/snapshots/one"
+for file in "$2"/models/dsv4-tiny/*; do ln -s "$file" "$work/hub/models--acme--tiny/snapshots/one/"; done
+HF_HUB_CACHE=$work/hub expect 0 'fingerprint  4eed995de9ce01b913fa2910801525a0' hash acme/tiny
+HF_HUB_CACHE=$work/hub expect 0 'model          acme/tiny' doctor acme/tiny
+HF_HUB_CACHE=$work/hub expect 3 'To download it: hf download acme/none' gates acme/none
+
 odd="$oracle/cases/odd.json $oracle/expected/odd.published.safetensors"
 expect 0 "usage: dsv4-verify" --help
 expect 0 "dsv4-verify " --version

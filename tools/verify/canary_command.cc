@@ -13,6 +13,7 @@
 #include "lib/engine/engine.h"
 #include "lib/proof/canary.h"
 #include "tools/verify/command_line.h"
+#include "tools/verify/found_model.h"
 
 namespace dsv4 {
 namespace {
@@ -105,7 +106,9 @@ int RunCanaryCommand(absl::Span<char* const> arguments) {
   const absl::StatusOr<CanaryArguments> read = ReadArguments(arguments);
   if (!read.ok()) return ReportUsage(read.status());
   CatchSignals();
-  const absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(read->folder, read->engine);
+  const absl::StatusOr<std::string> model = FoundModel(read->folder);
+  if (!model.ok()) return ReportError(model.status());
+  const absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(*model, read->engine);
   if (!engine.ok()) return ReportError(engine.status());
   if (!read->file.empty()) {
     const absl::Status written = Write(**engine, *read);

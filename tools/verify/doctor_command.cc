@@ -22,6 +22,7 @@
 #include "lib/proof/list_devices.h"
 #include "lib/proof/open_best.h"
 #include "tools/verify/command_line.h"
+#include "tools/verify/found_model.h"
 #include "tools/verify/gpu_state.h"
 
 namespace dsv4 {
@@ -176,7 +177,12 @@ void PrintPlan(const Page& page, const std::string& name, const absl::StatusOr<E
 int RunDoctorCommand(absl::Span<char* const> arguments) {
   const absl::StatusOr<Arguments> parsed = ParseArguments(arguments, {}, arguments.empty() ? 0 : 1);
   if (!parsed.ok()) return ReportUsage(parsed.status());
-  const std::string model = parsed->files.empty() ? "" : parsed->files[0];
+  std::string model;
+  if (!parsed->files.empty()) {
+    const absl::StatusOr<std::string> found = FoundModel(parsed->files[0]);
+    if (!found.ok()) return ReportError(found.status());
+    model = *found;
+  }
   const Page page(model);
   page.Line("dsv4", DSV4_PROJECT_VERSION);
   const std::vector<DeviceListing> devices = ListDevices();
@@ -189,7 +195,7 @@ int RunDoctorCommand(absl::Span<char* const> arguments) {
   }
   PrintPeers(page, devices);
   if (model.empty()) return kExitPassed;
-  page.Line("model", page.model());
+  page.Line("model", model == parsed->files[0] ? page.model() : parsed->files[0]);
   const absl::StatusOr<double> disk = DiskRate(model);
   page.Line("  disk", disk.ok() ? absl::StrFormat("%.2f GB/s", *disk * 1e-9)
                                 : std::string(disk.status().message()));

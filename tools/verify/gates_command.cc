@@ -19,6 +19,7 @@
 #include "lib/text/chat_encoder.h"
 #include "lib/text/chat_json.h"
 #include "tools/verify/command_line.h"
+#include "tools/verify/found_model.h"
 #include "tools/verify/gate_check.h"
 
 namespace dsv4 {
@@ -315,7 +316,9 @@ int RunGatesCommand(absl::Span<char* const> arguments) {
   const absl::StatusOr<DraftTotals> drafts = DraftsOf(*parsed);
   if (!drafts.ok()) return ReportUsage(drafts.status());
   CatchSignals();
-  return ExitCodeOf(GatesRun(parsed->files[0], *options, *drafts).Run());
+  const absl::StatusOr<std::string> model = FoundModel(parsed->files[0]);
+  if (!model.ok()) return ReportError(model.status());
+  return ExitCodeOf(GatesRun(*model, *options, *drafts).Run());
 }
 
 }  // namespace dsv4

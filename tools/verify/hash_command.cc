@@ -14,6 +14,7 @@
 #include "lib/io/model_path.h"
 #include "lib/weights/gguf_tensors.h"
 #include "tools/verify/command_line.h"
+#include "tools/verify/found_model.h"
 
 namespace dsv4 {
 namespace {
@@ -39,7 +40,9 @@ int RunHashCommand(absl::Span<char* const> arguments) {
     return ReportUsage(
         InvalidArgument("--expect = ", expected, " is not a hash of 32 hexadecimal digits"));
   }
-  const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = OpenModel(parsed->files[0]);
+  const absl::StatusOr<std::string> model = FoundModel(parsed->files[0]);
+  if (!model.ok()) return ReportError(model.status());
+  const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = OpenModel(*model);
   if (!checkpoint.ok()) return ReportError(checkpoint.status());
   const std::string full = HexOf((*checkpoint)->FullHash());
   std::printf(

@@ -22,10 +22,10 @@ constexpr char kHelp[] =
     R"(usage: dsv4-verify oracle --mode exact|fp32|published [options] CASE.json EXPECTED.safetensors
        dsv4-verify tokenizer TOKENIZER.json CASES.json
        dsv4-verify encoding CASES.json
-       dsv4-verify gates [options] MODEL_DIR
-       dsv4-verify hash [--expect HASH] MODEL_DIR
-       dsv4-verify canary [options] MODEL_DIR
-       dsv4-verify soak --hours H|--tokens N [options] MODEL_DIR
+       dsv4-verify gates [options] MODEL
+       dsv4-verify hash [--expect HASH] MODEL
+       dsv4-verify canary [options] MODEL
+       dsv4-verify soak --hours H|--tokens N [options] MODEL
        dsv4-verify device [options]
        dsv4-verify doctor [MODEL]
 
@@ -46,8 +46,8 @@ oracle     Writes the case's checkpoint, runs it, and prints the relative L2 dis
   --cpu-experts N  experts of each layer that the CPU computes (cuda)
   --threads N      default: one per usable core
   --keep DIR       write the checkpoint to DIR and leave it there; default: a temporary folder
-  --model PATH     this model in place of the case's checkpoint: a folder or a GGUF file, whose
-                   figures were recorded; drafts are not compared
+  --model PATH     this MODEL, whose figures were recorded, in place of the case's checkpoint;
+                   drafts are not compared
 tokenizer  Encodes and decodes the cases {text, ids, decoded} of the HF tokenizers library.
 encoding   Renders the conversations {messages, options, prompt} and parses the completions {text,
            thinking_mode, message}, whole and as they stream, of the published chat format ("encode"
@@ -101,6 +101,8 @@ device     Prints a report of GPUs: driver, clocks, throttling, bandwidth, excha
 doctor     Prints a page for a report: processor, memory, GPUs or why there is none, driver, link, peer
            access; and for a model the disk's speed, where it would run, and why not elsewhere. It has
            no paths of yours.
+
+MODEL is a folder, a GGUF file, or OWNER/NAME in the hub's local cache.
 
 Exit codes: 0 passed, 1 a check failed, 2 usage, 3 a missing, malformed or unsupported file, 4 out of
 memory, 130 interrupted.

@@ -13,6 +13,7 @@
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 #include "tools/verify/command_line.h"
+#include "tools/verify/found_model.h"
 #include "tools/verify/oracle_checkpoint.h"
 #include "tools/verify/oracle_rules.h"
 #include "tools/verify/temporary_folder.h"
@@ -102,7 +103,8 @@ absl::StatusOr<bool> Verify(const OracleCase& oracle, const Arguments& arguments
                             const OracleOptions& options) {
   DSV4_ASSIGN_OR_RETURN(const ExpectedTensors expected, ExpectedTensors::Open(arguments.files[1]));
   if (arguments.Has("--model")) {
-    return VerifyOracle(oracle, arguments.Get("--model", ""), expected, options);
+    DSV4_ASSIGN_OR_RETURN(const std::string model, FoundModel(arguments.Get("--model", "")));
+    return VerifyOracle(oracle, model, expected, options);
   }
   std::optional<TemporaryFolder> temporary;
   std::string folder = arguments.Get("--keep", "");

@@ -10,6 +10,7 @@
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 #include "tools/verify/command_line.h"
+#include "tools/verify/found_model.h"
 #include "tools/verify/soak.h"
 
 namespace dsv4 {
@@ -69,7 +70,9 @@ int RunSoakCommand(absl::Span<char* const> arguments) {
   absl::StatusOr<SoakArguments> read = ReadArguments(arguments);
   if (!read.ok()) return ReportUsage(read.status());
   CatchSignals();
-  const absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(read->folder, read->engine);
+  const absl::StatusOr<std::string> model = FoundModel(read->folder);
+  if (!model.ok()) return ReportError(model.status());
+  const absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(*model, read->engine);
   if (!engine.ok()) return ReportError(engine.status());
   const Clock::time_point start = Clock::now();
   const double seconds = read->hours * 3600;

@@ -311,7 +311,7 @@ TEST_CASE("failures: an exit code, one line on standard error, nothing else on s
     std::string message;
   };
   const Case cases[] = {
-      {"", 2, "dsv4-bench: no model: name its folder with -m DIR\n"},
+      {"", 2, "dsv4-bench: no model: name a folder, a GGUF file or OWNER/NAME with -m\n"},
       {"-m " + kModel + " --frobnicate", 2, "dsv4-bench: unknown option --frobnicate\n"},
       {"-m " + kModel + " -p 0 -n 0", 2, "dsv4-bench: nothing to measure"},
       {"-m " + kModel + " -p 20000", 2, "context_tokens = 20002"},
@@ -337,7 +337,7 @@ TEST_CASE("failures: an exit code, one line on standard error, nothing else on s
 TEST_CASE("help and version go to standard output; what cannot be written is a failure") {
   const Outcome help = Run("--help");
   REQUIRE(help.exit_code == 0);
-  REQUIRE(help.out.find("usage: dsv4-bench -m DIR") == 0);
+  REQUIRE(help.out.find("usage: dsv4-bench -m MODEL") == 0);
   const Outcome version = Run("--version");
   REQUIRE(version.exit_code == 0);
   REQUIRE(version.out.find("dsv4 ") == 0);

@@ -283,6 +283,14 @@ TEST_CASE("A snapshot of the hub is served as OWNER/NAME, and any name may be as
     CHECK(server.Post(kChat, Asking(kChat, {{"model", "claude-haiku-4-5"}}))["model"] ==
           "acme/tiny-model");
   }
+  // As is what lies in a snapshot, such as a GGUF file in a folder of its quantization.
+  fs::create_directories(cache / "snapshots" / "4567cdef");
+  fs::create_directory_symlink(DSV4_SOURCE_DIR "/models/dsv4-tiny",
+                               cache / "snapshots" / "4567cdef" / "Q4");
+  {
+    const ServerProgram server({}, (cache / "snapshots" / "4567cdef" / "Q4").string());
+    CHECK(server.Get("/v1/models")["data"][0]["id"] == "acme/tiny-model");
+  }
   fs::remove_all(cache.parent_path());
 }
 
