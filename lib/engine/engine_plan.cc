@@ -133,6 +133,7 @@ void EnginePlan::TakeSizes(const Weights& weights) {
                                                  : weights.mapped_bytes() + weights.owned_bytes();
   weight_format_ = weights.weight_format();
   info.residency = weights.residency();
+  info.mapped_expert_bytes = weights.mapped_expert_bytes();
   info.token_expert_bytes =
       config().num_hidden_layers * config().num_experts_per_tok * info.residency.expert_bytes;
   info.devices.resize(static_cast<size_t>(settings_.ranks()));

@@ -93,9 +93,11 @@ TokenWork WorkOf(const EngineInfo& info, const ModelConfig& config,
     if (info.backend != Backend::kCuda) device_experts = number(experts.all()) * expert;
   } else {
     const double known = ExpertWeightBytes(weight_format);
-    // Of other formats: nearly all weights are routed experts.
-    device_experts =
-        known > 0 ? std::min(all_experts * weights_of_expert * known, all_bytes) : 0.95 * all_bytes;
+    device_experts = info.mapped_expert_bytes > 0
+                         ? number(info.mapped_expert_bytes)
+                         // Of other formats: nearly all weights are routed experts.
+                         : (known > 0 ? all_experts * weights_of_expert * known : 0.95 * all_bytes);
+    device_experts = std::min(device_experts, all_bytes);
     work.expert_bytes = all_experts > 0 ? device_experts * chosen / all_experts : 0;
   }
   const double table = 2 * number(config.vocab_size) * number(config.hidden_size);

@@ -40,8 +40,9 @@ struct EngineInfo {
   int64_t weight_bytes = 0, cache_bytes = 0, workspace_bytes = 0;  // of all devices together
   std::vector<DeviceBytes> devices{};
   ExchangeCost exchange;
-  ResidencyPlan residency;         // without blocks where all is mapped and stays
-  int64_t token_expert_bytes = 0;  // of routed experts that one token reads, in any memory
+  ResidencyPlan residency;          // without blocks where all is mapped and stays
+  int64_t mapped_expert_bytes = 0;  // of routed experts in mapped files
+  int64_t token_expert_bytes = 0;   // of routed experts that one token reads, in any memory
   // Predicted, in tokens per second (lib/engine/expectation.h); 0: unknown.
   double expected_decode = 0, expected_prefill = 0;
   CanaryState canary = CanaryState::kNone;

@@ -104,6 +104,7 @@ class Weights : public WeightViews {
   }
 
   int64_t mapped_bytes() const { return mapped_bytes_; }  // of the tensors in use, as stored
+  int64_t mapped_expert_bytes() const { return mapped_expert_bytes_; }  // of routed experts
   // How matrices and the routed experts of layers are stored: "fp8+fp4", "fp8+nvfp4", "fp8+fp8",
   // with all the experts' formats where there are several ("fp8+fp4,nvfp4"). Of a GGUF file the
   // types by its own names: "Q8_0+IQ2_XXS,Q2_K".
@@ -146,6 +147,7 @@ class Weights : public WeightViews {
   // Of a GGUF file: the types of its quantised products, and of the routed experts of layers.*.
   std::set<BlockType> matrix_blocks_, expert_blocks_;
   int64_t mapped_bytes_ = 0;
+  int64_t mapped_expert_bytes_ = 0;
   int64_t owned_bytes_ = 0;
   int64_t device_bytes_ = 0;
   ResidencyPlan residency_;

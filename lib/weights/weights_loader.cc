@@ -297,12 +297,14 @@ absl::Status WeightsLoader::PlanMapped(const WeightTargets& targets) {
       bytes[index] += pending_[bound.first_pending + i].entry->bytes;
     }
   }
+  const int64_t expert_bytes = std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+  weights_->mapped_expert_bytes_ = expert_bytes;
   const int64_t budget = targets.budgets.host_bytes;
   const int64_t all = weights_->mapped_bytes_ + weights_->owned_bytes_;
   if (bytes.empty() || (budget == 0 && (!targets.available || all <= *targets.available))) {
     return absl::OkStatus();
   }
-  const int64_t others = all - std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+  const int64_t others = all - expert_bytes;
   int64_t room = budget;
   if (targets.available) {
     const int64_t most = MappedExpertRoom(*targets.available, others);

@@ -153,5 +153,20 @@ TEST_CASE("the CPU: threads up to the memory's rate; prompts are not predicted")
   CHECK(Expect(work, RatesOf(Backend::kCpu, {}, false, 8)).prefill == 0);
 }
 
+TEST_CASE("experts of a GGUF file count with the bytes that they have") {
+  // Q2_K: 2.625 bits a weight, in 43 layers of 256 experts of 25.2 million weights each.
+  const double experts = 43.0 * 256 * 3 * 4096 * 2048 * 2.625 / 8;
+  EngineInfo info{};
+  info.backend = Backend::kCpu;
+  info.devices.resize(1);
+  info.prefill_chunk_tokens = 256;
+  info.mapped_expert_bytes = static_cast<int64_t>(experts);
+  info.weight_bytes = static_cast<int64_t>(experts + 8 * kGB);
+  const TokenWork work = WorkOf(info, Flash(), "q8_0+q2_K");
+  CHECK(work.expert_bytes == Approx(experts * 6 / 256));
+  // Of the other 8 GB a token reads one row of the embedding.
+  CHECK(work.dense_bytes == Approx(8 * kGB - kTables / 2).epsilon(1e-6));
+}
+
 }  // namespace
 }  // namespace dsv4
