@@ -58,9 +58,9 @@ absl::StatusOr<grammar::ToolOptions> ToolOptionsFrom(const dsv4_tool_options* gi
   grammar::ToolOptions options;
   if (given == nullptr) return options;
   DSV4_ASSIGN_OR_RETURN(const dsv4_tool_options in, CopyIn(given, "options"));
-  DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved, "options.reserved"));
   DSV4_ASSIGN_OR_RETURN(const bool lenient, BoolFrom(in.lenient, "options.lenient"));
   options.strict = !lenient;
+  DSV4_ASSIGN_OR_RETURN(options.quick, BoolFrom(in.quick, "options.quick"));
   DSV4_ASSIGN_OR_RETURN(options.choice,
                         EnumFrom(kToolChoices, in.choice, "options.choice", "DSV4_TOOL_CHOICE_"));
   if (in.name != nullptr) options.name = in.name;
@@ -98,10 +98,7 @@ dsv4_status dsv4_grammar_open_answer(const dsv4_engine* engine, const char* tool
   using namespace dsv4::capi;
   const auto compile = [&](absl::string_view json, auto tokens) -> absl::StatusOr<Shared> {
     DSV4_ASSIGN_OR_RETURN(const dsv4::grammar::ToolOptions in, ToolOptionsFrom(options));
-    if (tools == nullptr) {
-      return in.strict ? dsv4::grammar::Grammar::OfSchema(json, std::move(tokens))
-                       : dsv4::grammar::Grammar::OfLenientSchema(json, std::move(tokens));
-    }
+    if (tools == nullptr) return dsv4::grammar::Grammar::OfAnswer(json, in, std::move(tokens));
     DSV4_RETURN_IF_ERROR(CheckArray(tools, tools_length, "tools"));
     return dsv4::grammar::Grammar::OfToolsOrSchema({tools, tools_length}, json, in,
                                                    std::move(tokens));

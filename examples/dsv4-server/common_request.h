@@ -26,7 +26,11 @@ struct Model {
   bool any_name = false;                  // or any name
   FieldRules rules = {};
   ResponseStore* responses = nullptr;  // null: none are kept
+  bool quick_grammars = false;         // grammars that take long to compile are a SlowGrammar
 };
+
+// Thrown where a request must be read by a thread that nobody waits for.
+struct SlowGrammar {};
 
 struct CommonRequest {
   dsv4::Sampling sampling;

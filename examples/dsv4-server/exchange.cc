@@ -20,7 +20,7 @@ void Exchange::Start(Host* host, const Threads& threads, std::string path, Read 
     self->gone_ = true;
     self->Post(self->threads_.writers, &Exchange::Leave);
   });
-  exchange->Post(threads.readers, &Exchange::Begin);
+  exchange->PostBegin();
 }
 
 Exchange::Exchange(Host* host, const Threads& threads, std::string path, Read read,
@@ -58,6 +58,9 @@ void Exchange::Guard(const Function& compute) {
     compute();
   } catch (const ClientGone&) {
     Leave();
+  } catch (const SlowGrammar&) {
+    slow_ = true;
+    PostBegin();
   } catch (const dsv4::Error& error) {
     if (error.code() != DSV4_ERR_DEVICE_LOST) return Fail(CurrentApiError());
     // Once more, on the next engine.
@@ -69,7 +72,7 @@ void Exchange::Guard(const Function& compute) {
     }
     answer_.reset();
     host_->Lost(std::exchange(opened_, nullptr), error.what());
-    Post(threads_.readers, &Exchange::Begin);
+    PostBegin();
   } catch (...) {
     Fail(CurrentApiError());
   }
@@ -80,11 +83,11 @@ void Exchange::Begin() {
   Guard([&] {
     const auto weak = weak_from_this();
     opened_ = host_->Get([weak] {
-      if (const auto self = weak.lock()) self->Post(self->threads_.readers, &Exchange::Begin);
+      if (const auto self = weak.lock()) self->PostBegin();
     });
     if (!opened_) return;
     identity_.Rewind();
-    answer_ = read_(opened_->model, &identity_);
+    answer_ = read_(slow_ ? opened_->model : opened_->quick_model, &identity_);
     candidates_ = answer_->candidates();
     unenforced_ = UnenforcedPlaces(candidates_[0].prompt->sampling.grammar);
     for (size_t i = 0; i < candidates_.size(); ++i) {

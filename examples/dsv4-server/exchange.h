@@ -26,14 +26,15 @@ namespace server {
 
 // The threads that requests are worked on by.
 struct Threads {
-  Workers* readers;  // read requests and open sessions, which may take a second
-  Workers* writers;  // put tokens into answers
-  Workers* texts;    // answer what needs no session: one thread bounds the memory of long texts
+  Workers* readers;    // read requests and open sessions
+  Workers* compilers;  // read those whose grammars take long
+  Workers* writers;    // put tokens into answers
+  Workers* texts;      // answer what needs no session: one thread bounds the memory of long texts
 };
 
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
-  // Reads the request. Called by a reader.
+  // Reads the request. Called by a reader or compiler.
   using Read = std::function<std::unique_ptr<Answer>(const Model&, Identity*)>;
   // An error as a response.
   using ErrorResponse = HttpResponse (*)(const std::string& path, const ApiError& error);
@@ -59,6 +60,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   void Advance();  // gives the answer the tokens that have come
   void Leave();    // the client has gone
 
+  // Posts Begin.
+  void PostBegin() { Post(slow_ ? threads_.compilers : threads_.readers, &Exchange::Begin); }
   // Calls `compute`, and handles what it throws.
   template <class Function>
   void Guard(const Function& compute);
@@ -104,6 +107,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   std::vector<Candidate> candidates_;
   Scheduler::Generations generations_;
   size_t candidate_ = 0;    // whose turn it is
+  bool slow_ = false;       // to be read by a compiler
   bool begun_ = false;      // the answer has a token
   bool streaming_ = false;  // the head of a stream was sent
 };

@@ -23,10 +23,16 @@ struct Opened {
   // `model_of`: how the engine's model is served.
   Opened(dsv4::Engine opened, const std::function<Model(const dsv4::Engine&)>& model_of,
          Metrics* metrics, const SchedulerLimits& limits)
-      : engine(std::move(opened)), model(model_of(engine)), scheduler(engine, metrics, limits) {}
+      : engine(std::move(opened)),
+        model(model_of(engine)),
+        quick_model(model),
+        scheduler(engine, metrics, limits) {
+    quick_model.quick_grammars = true;
+  }
 
   const dsv4::Engine engine;
   const Model model;
+  Model quick_model;  // the same with quick_grammars
   Scheduler scheduler;
 };
 

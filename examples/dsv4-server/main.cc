@@ -35,10 +35,13 @@
 namespace server {
 namespace {
 
-// Threads that read requests: compiling a grammar may keep one for a second. They make way for the
-// threads that compute.
+// Threads that read requests. They make way for the threads that compute.
 constexpr size_t kReaders = 4;
 constexpr int kReaderNiceness = 10;
+// Threads that read requests whose grammars take up to a second and 64 MiB to compile. They make
+// way for the readers too.
+constexpr size_t kCompilers = 2;
+constexpr int kCompilerNiceness = 15;
 constexpr size_t kWriters = 2;
 
 constexpr int kLostSignal = SIGUSR1;  // the device is lost
@@ -125,8 +128,9 @@ int Serve(const Arguments& arguments, const TrustOptions& trust, const sigset_t&
     kill(getpid(), kLostSignal);
   };
   Host host(open, arguments.isolate ? 0 : kReopenings, on_lost, &metrics);
-  Workers readers(kReaders, kReaderNiceness), writers(kWriters, 0), texts(1, kReaderNiceness);
-  Service service(&host, &metrics, {&readers, &writers, &texts}, trust);
+  Workers readers(kReaders, kReaderNiceness), compilers(kCompilers, kCompilerNiceness);
+  Workers writers(kWriters, 0), texts(1, kReaderNiceness);
+  Service service(&host, &metrics, {&readers, &compilers, &writers, &texts}, trust);
   http->Start(&service);
   // Whoever started the program reads one such line.
   std::fprintf(restarts == 0 ? stdout : stderr, "dsv4-server: %s at http://%s:%d\n",

@@ -13,10 +13,11 @@ namespace {
 
 // The first argument of errors in grammars is the source that is given to the library.
 template <class Function>
-dsv4::Grammar OpenGrammar(const std::string& field, Function&& open) {
+dsv4::Grammar OpenGrammar(const Model& model, const std::string& field, Function&& open) {
   try {
     return open();
   } catch (const dsv4::Error& error) {
+    if (model.quick_grammars && error.code() == DSV4_ERR_UNSUPPORTED) throw SlowGrammar();
     ApiError failure = CurrentApiError();
     failure.param = field;
     failure.message = field + ": " + failure.message;
@@ -73,14 +74,16 @@ void ApplyForm(const Model& model, const OutputForm& form, Prompt* prompt, TurnO
   turn->no_calls = has_tools && form.choice.choice == DSV4_TOOL_CHOICE_NONE;
   dsv4::ToolOptions options = form.choice;
   options.lenient = true;
+  options.quick = model.quick_grammars;
   dsv4::Grammar* grammar = &prompt->sampling.grammar;
   const std::string tools = TextOf(WithoutStrict(form.tools));
   if (has_schema) {
-    *grammar = OpenGrammar(form.schema_field, [&] {
+    *grammar = OpenGrammar(model, form.schema_field, [&] {
       return model.engine.AnswerGrammar(has_tools ? tools : "", TextOf(form.schema), options);
     });
   } else if (has_tools) {
-    *grammar = OpenGrammar("tools", [&] { return model.engine.ToolGrammar(tools, options); });
+    *grammar =
+        OpenGrammar(model, "tools", [&] { return model.engine.ToolGrammar(tools, options); });
   }
   CheckEnforced(form, *grammar);
   if (has_tools) AddToSystem(messages, "tools", form.tools);

@@ -20,7 +20,8 @@
  * Limits
  * - Source text: 1 MiB; regular expressions: 16 KiB. JSON nesting: 60 levels.
  * - Memory of a grammar: 64 MiB for its states and 64 MiB for cached token masks.
- * - Time to compile: about 1 s.
+ * - Time to compile: about 1 s; with `quick` about 20 ms.
+ * - Time for one token mask: about 1 s.
  * - Stack of the calling thread: 128 KiB.
  * A grammar beyond a limit is DSV4_ERR_UNSUPPORTED, from the function that opens it or from the
  * step that reaches the limit.
@@ -68,7 +69,9 @@ typedef struct dsv4_tool_options {
   dsv4_tool_choice choice;
   const char* name; /* the only tool that may be called, NUL-terminated; NULL: any */
   int32_t lenient;  /* 1: constraints of schemas that are not supported are left out */
-  int32_t reserved;
+  int32_t quick;    /* 1: UNSUPPORTED if compiling takes more than about 20 ms. For a thread that
+                       others wait for; another thread can try again without it. With `lenient`,
+                       nothing is left out then only because it takes long. */
 } dsv4_tool_options;
 #define DSV4_TOOL_OPTIONS_INIT \
   { sizeof(dsv4_tool_options), DSV4_TOOL_CHOICE_AUTO, NULL, 0, 0 }

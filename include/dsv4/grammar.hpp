@@ -19,6 +19,7 @@ struct ToolOptions {
   dsv4_tool_choice choice = DSV4_TOOL_CHOICE_AUTO;
   std::string name = {};  // the only tool that may be called; empty: any
   bool lenient = false;   // constraints of schemas that are not supported are left out
+  bool quick = false;     // UNSUPPORTED if compiling takes more than about 20 ms
 };
 
 namespace detail {
@@ -29,6 +30,7 @@ inline dsv4_tool_options ToolOptionsView(const ToolOptions& options) {
   view.choice = options.choice;
   view.name = options.name.empty() ? nullptr : options.name.c_str();
   view.lenient = options.lenient ? 1 : 0;
+  view.quick = options.quick ? 1 : 0;
   return view;
 }
 

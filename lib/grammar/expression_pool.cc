@@ -72,8 +72,8 @@ void ExpressionPool::Rehash(size_t size) {
 
 bool ExpressionPool::Spend(int64_t work) {
   work_left_ -= work;
-  if (work_left_ < 0) exhausted_ = true;
-  return !exhausted_;
+  if (work_left_ < 0) out_of_work_ = true;
+  return !exhausted();
 }
 
 Expr ExpressionPool::Intern(Node node) {
@@ -163,7 +163,7 @@ void ExpressionPool::Describe(Node* node) const {
 
 Expr ExpressionPool::Bytes(const ByteSet& set) {
   if (set.none()) return kFail;
-  if (exhausted_) return kFail;
+  if (exhausted()) return kFail;
   auto known = set_index_.find(set);
   if (known == set_index_.end()) {
     sets_.push_back(set);
@@ -260,7 +260,7 @@ Expr ExpressionPool::Repeat(Expr part, uint32_t min, uint32_t max) {
 }
 
 Expr ExpressionPool::DeclareRule(std::string name) {
-  if (exhausted_) return kFail;
+  if (exhausted()) return kFail;
   rules_.push_back({.name = std::move(name)});
   return Intern({.kind = Kind::kRule, .a = static_cast<uint32_t>(rules_.size() - 1)});
 }
@@ -272,7 +272,7 @@ void ExpressionPool::DefineRule(Expr rule, Expr body) {
 }
 
 Expr ExpressionPool::Object(ObjectSpec spec) {
-  if (exhausted_) return kFail;
+  if (exhausted()) return kFail;
   const size_t named = spec.named.size();
   objects_.push_back(std::move(spec));
   return Members(static_cast<uint32_t>(objects_.size() - 1),
@@ -344,7 +344,7 @@ Expr ExpressionPool::ExpansionOf(Expr members) {
     Seen next = seen;
     const uint32_t enough = spec.max_members == kUnbounded ? spec.min_members : kUnbounded;
     if (counts && next.count < enough) ++next.count;
-    for (size_t i = 0; i < spec.named.size() && !exhausted_; ++i) {
+    for (size_t i = 0; i < spec.named.size() && !exhausted(); ++i) {
       if ((seen.named[i / 64] >> (i % 64) & 1) != 0) continue;
       next.named[i / 64] |= uint64_t{1} << (i % 64);
       choices.push_back(Concat(spec.named[i].text, Members(node.a, next, kAfterMember)));
@@ -356,6 +356,7 @@ Expr ExpressionPool::ExpansionOf(Expr members) {
   }
   if (node.c != kAfterSeparator && Complete(node.a, seen)) choices.push_back(spec.close);
   const Expr expansion = Concat(spec.gap, AnyOf(std::move(choices)));
+  if (exhausted()) return kFail;  // a part of it
   nodes_[members].expansion = expansion;
   return expansion;
 }
@@ -495,7 +496,7 @@ void ExpressionPool::Truncate(size_t nodes, size_t lists, size_t seen) {
 
 absl::Status ExpressionPool::Compile(Expr root) {
   const absl::Status too_large = Unsupported("the grammar is too large to be compiled");
-  if (exhausted_) return too_large;
+  if (exhausted()) return too_large;
   for (const Rule& rule : rules_) {
     if (!rule.defined) return InvalidArgument(rule.name, " is not defined");
   }
@@ -511,7 +512,7 @@ absl::Status ExpressionPool::Compile(Expr root) {
       if (nodes_[e].kind != Kind::kAllOf || nodes_[e].length == kInfinite) continue;
       bool decided = true;
       const bool alive = Search(e, &decided);
-      if (exhausted_) return too_large;
+      if (exhausted()) return too_large;
       if (!decided) {
         return Unsupported("the search for a text that matches an intersection takes too long");
       }
@@ -526,7 +527,7 @@ absl::Status ExpressionPool::Compile(Expr root) {
   for (Node& node : nodes_) node.life = Life::kUnknown;
   nodes_[kAnything].life = Life::kAlive;
   const bool alive = Alive(root);
-  if (exhausted_) return too_large;
+  if (exhausted()) return too_large;
   Truncate(nodes, lists, seen);
   return alive ? absl::OkStatus() : InvalidArgument("no text matches");
 }

@@ -34,6 +34,8 @@ inline constexpr uint32_t kUnbounded = ~uint32_t{0};
 inline constexpr int64_t kMaxPoolBytes = int64_t{64} << 20;
 // The most expressions visited to compile a grammar, and to compute a mask. About 50 ns each.
 inline constexpr int64_t kMaxWork = int64_t{20} << 20;
+// What threads that others wait for may spend on one: about 16 ms.
+inline constexpr int64_t kQuickWork = kMaxWork / 64;
 
 // The members of an object in any order. Each named member occurs at most once. The front end adds
 // the opening brace.
@@ -89,12 +91,17 @@ class ExpressionPool {
   Expr Shortened(Expr state, uint32_t bytes);
 
   // True if the pool exceeds kMaxPoolBytes, or a limit of work or depth was hit. Results since then
-  // are undefined, and the pool must not be used further.
-  bool exhausted() const { return exhausted_; }
+  // are undefined. The pool can be used again only if nothing but work lacks and AllowWork gives
+  // more: what it has cached stays right.
+  bool exhausted() const { return exhausted_ || out_of_work_; }
+  bool lacks_only_work() const { return out_of_work_ && !exhausted_; }
   // Marks the pool as exhausted after an exception.
   void Abandon() { exhausted_ = true; }
-  // Sets the limit of further work. Building and Compile have their own limit.
-  void AllowWork(int64_t work = kMaxWork) { work_left_ = work; }
+  // Sets the limit of further work. Without a call, building and Compile have kMaxWork.
+  void AllowWork(int64_t work = kMaxWork) {
+    work_left_ = work;
+    out_of_work_ = work < 0;
+  }
   int64_t work_left() const { return work_left_; }
   // Counts work of a front end. False if the pool is exhausted.
   bool Spend(int64_t work = 1);
@@ -183,7 +190,7 @@ class ExpressionPool {
   std::vector<uint8_t> class_bytes_;   // one byte of each class
   std::vector<uint8_t> search_bytes_;  // the same, those first that end texts
   uint8_t byte_class_[256] = {};
-  bool compiled_ = false, exhausted_ = false;
+  bool compiled_ = false, exhausted_ = false, out_of_work_ = false;
   int64_t work_left_ = kMaxWork;
   int depth_ = 0;
 };

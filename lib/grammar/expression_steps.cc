@@ -138,6 +138,7 @@ bool ExpressionPool::Alive(Expr e) {
     default:
       alive = true;
   }
+  if (exhausted()) return false;
   nodes_[e].life = alive ? Life::kAlive : Life::kDead;
   return alive;
 }
@@ -185,7 +186,8 @@ bool ExpressionPool::Search(Expr e, bool* decided) {
   while (found == kFail && !queue.empty()) {
     Item item = queue.top();
     queue.pop();
-    if (visits.size() > kMaxSearched || !Spend()) {
+    if (!Spend()) return false;
+    if (visits.size() > kMaxSearched) {
       *decided = false;
       break;
     }
@@ -203,7 +205,7 @@ bool ExpressionPool::Search(Expr e, bool* decided) {
       }
       better = found != kFail || (!queue.empty() && item < queue.top());
     }
-    if (exhausted_) return false;
+    if (exhausted()) return false;
     if (item.next_byte < search_bytes_.size()) queue.push(item);
   }
   for (Expr at = found; at != kFail; at = visits[at].from) nodes_[at].life = Life::kAlive;
@@ -216,7 +218,7 @@ bool ExpressionPool::Search(Expr e, bool* decided) {
 }
 
 Expr ExpressionPool::Next(Expr state, uint8_t byte) {
-  if (state == kFail || exhausted_) return kFail;
+  if (state == kFail || exhausted()) return kFail;
   constexpr Expr kNotYet = ~Expr{0};
   const size_t width = class_bytes_.size();
   if (nodes_[state].row == 0) {
@@ -227,7 +229,7 @@ Expr ExpressionPool::Next(Expr state, uint8_t byte) {
   if (rows_[slot] != kNotYet) return rows_[slot];
   Expr next = Derive(state, byte);
   if (next != kFail && !Alive(next)) next = kFail;
-  if (exhausted_) return kFail;
+  if (exhausted()) return kFail;
   rows_[slot] = next;
   return next;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/grammar/grammar.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -47,14 +48,17 @@ bool AnyLenient(const JsonValue& tools) {
 
 using Effort = Enforcement::Effort;
 
-// Compiles with less and less effort until that succeeds; if `strict`, once. `place`: of notes
-// about everything.
+// Compiles with less and less effort until that succeeds; if `strict` or `quick`, once. `place`: of
+// notes about everything.
 template <class Compile>
-auto WithEffort(bool strict, absl::string_view place, Compile&& compile)
-    -> decltype(compile(std::declval<Enforcement*>())) {
+auto WithEffort(bool strict, bool quick, absl::string_view place, Compile&& compile)
+    -> decltype(compile(std::declval<Enforcement*>(), int64_t{})) {
+  int64_t work = quick ? kQuickWork : kMaxWork;
   Enforcement enforcement(strict ? Effort::kStrict : Effort::kBest);
-  auto compiled = compile(&enforcement);
-  if (strict) return compiled;
+  auto compiled = compile(&enforcement, work);
+  if (strict || (quick && IsUnsupported(compiled.status()))) return compiled;
+  // What takes long with all effort is not to take several times as long.
+  work /= 4;
   for (const Effort effort : {Effort::kSimple, Effort::kTypes}) {
     const absl::Status status = compiled.status();
     const bool useless = status.ok() ? enforcement.ComplementsWidened()
@@ -64,7 +68,7 @@ auto WithEffort(bool strict, absl::string_view place, Compile&& compile)
     enforcement = Enforcement(effort);
     if (effort == Effort::kTypes)
       enforcement.Add(std::string(place), std::string(status.message()));
-    compiled = compile(&enforcement);
+    compiled = compile(&enforcement, work);
   }
   return compiled;
 }
@@ -107,19 +111,21 @@ Grammar::Compiled Grammar::Create(ExpressionPool pool, Expr content, Expr reason
 
 absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::OfSchema(
     absl::string_view json, std::shared_ptr<const Vocabulary> vocabulary) {
-  return CompileSchema(json, true, std::move(vocabulary));
+  return CompileSchema(json, true, false, std::move(vocabulary));
 }
 
-absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::OfLenientSchema(
-    absl::string_view json, std::shared_ptr<const Vocabulary> vocabulary) {
-  return CompileSchema(json, false, std::move(vocabulary));
+absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::OfAnswer(
+    absl::string_view json, const ToolOptions& options,
+    std::shared_ptr<const Vocabulary> vocabulary) {
+  return CompileSchema(json, options.strict, options.quick, std::move(vocabulary));
 }
 
 absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::CompileSchema(
-    absl::string_view json, bool strict, std::shared_ptr<const Vocabulary> vocabulary) {
+    absl::string_view json, bool strict, bool quick, std::shared_ptr<const Vocabulary> vocabulary) {
   DSV4_ASSIGN_OR_RETURN(const JsonValue schema, ParseSchema(json, "schema"));
-  return WithEffort(strict, "schema#", [&](Enforcement* enforcement) -> Compiled {
+  const auto compile = [&](Enforcement* enforcement, int64_t work) -> Compiled {
     ExpressionPool pool;
+    pool.AllowWork(work);
     DSV4_ASSIGN_OR_RETURN(const Expr root, JsonLanguage(&pool, schema, false, enforcement));
     const char kind = strict ? kSchema : kLenientSchema;
     Compiled grammar = Create(std::move(pool), root, kFail, false,
@@ -130,7 +136,8 @@ absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::CompileSchema(
     }
     (*grammar)->not_enforced_ = enforcement->list();
     return grammar;
-  });
+  };
+  return WithEffort(strict, quick, "schema#", compile);
 }
 
 absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::OfRegex(
@@ -157,8 +164,10 @@ absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::OfTools(
     std::shared_ptr<const Vocabulary> vocabulary) {
   DSV4_ASSIGN_OR_RETURN(const JsonValue tools, ParseSchema(json, "tools"));
   return WithEffort(
-      options.strict && !AnyLenient(tools), "tools#", [&](Enforcement* enforcement) -> Compiled {
+      options.strict && !AnyLenient(tools), options.quick, "tools#",
+      [&](Enforcement* enforcement, int64_t work) -> Compiled {
         ExpressionPool pool;
+        pool.AllowWork(work);
         DSV4_ASSIGN_OR_RETURN(const ToolLanguage language,
                               ToolCallLanguage(&pool, tools, options, std::nullopt, enforcement));
         Compiled grammar =
@@ -178,8 +187,10 @@ absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::OfToolsOrSchema(
   source.push_back('\0');
   absl::StrAppend(&source, tools_json, schema_json);
   return WithEffort(
-      options.strict && !AnyLenient(tools), "schema#", [&](Enforcement* enforcement) -> Compiled {
+      options.strict && !AnyLenient(tools), options.quick, "schema#",
+      [&](Enforcement* enforcement, int64_t work) -> Compiled {
         ExpressionPool pool;
+        pool.AllowWork(work);
         Enforcement strict(Effort::kStrict);
         DSV4_ASSIGN_OR_RETURN(
             const Expr answer,
@@ -199,7 +210,7 @@ absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Restore(
   const char kind = source.empty() ? '\0' : source[0];
   const absl::string_view text = source.substr(source.empty() ? 0 : 1);
   if (kind == kSchema || kind == kLenientSchema)
-    return CompileSchema(text, kind == kSchema, std::move(vocabulary));
+    return CompileSchema(text, kind == kSchema, false, std::move(vocabulary));
   if (kind == kRegex) return OfRegex(text, std::move(vocabulary));
   if (kind == kEbnf) return OfEbnf(text, std::move(vocabulary));
   const size_t end = text.find('\0');
@@ -225,25 +236,23 @@ absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Restore(
 
 std::shared_ptr<Grammar::Memory> Grammar::CurrentMemory() const {
   const MutexLock lock(&mutex_);
-  bool fresh = memory_ == nullptr;
-  if (!fresh) {
-    const MutexLock memory_lock(&memory_->mutex);
-    fresh = memory_->pool.exhausted();
+  if (memory_ == nullptr || memory_->exhausted.load(std::memory_order_relaxed)) {
+    memory_ = std::make_shared<Memory>(base_, *vocabulary_, markup_);
   }
-  if (fresh) memory_ = std::make_shared<Memory>(base_, *vocabulary_, markup_);
   return memory_;
 }
 
 void Matcher::Reset(std::shared_ptr<const Grammar> grammar, Start start) {
   grammar_ = std::move(grammar);
   memory_ = nullptr;
-  stale_ = false;
   steps_.clear();
   text_.clear();
+  known_ = 0;
   if (grammar_ == nullptr) return;
   memory_ = grammar_->CurrentMemory();
   const bool content = start == Start::kContent;
   steps_.push_back({content ? grammar_->content_ : grammar_->reasoning_, 0, content});
+  known_ = 1;
 }
 
 Expr Matcher::Advance(Expr state, absl::string_view bytes) {
@@ -253,83 +262,82 @@ Expr Matcher::Advance(Expr state, absl::string_view bytes) {
   return state;
 }
 
-void Matcher::Replay() {
-  size_t begin = 0;
-  for (size_t i = 1; i < steps_.size(); ++i) {
-    const Step& before = steps_[i - 1];
-    Step& step = steps_[i];
-    memory_->pool.AllowWork();  // each push had as much
-    if (step.content != before.content) {
-      step.state = grammar_->content_;
-    } else {
-      step.state =
-          Advance(before.state, absl::string_view(text_).substr(begin, step.text_end - begin));
-    }
-    begin = step.text_end;
+bool Matcher::Resolve() {
+  for (; known_ < steps_.size(); ++known_) {
+    const Step& before = steps_[known_ - 1];
+    Step& step = steps_[known_];
+    step.state = step.content != before.content
+                     ? grammar_->content_
+                     : Advance(before.state, absl::string_view(text_).substr(
+                                                 before.text_end, step.text_end - before.text_end));
+    if (memory_->pool.exhausted()) return false;
   }
+  return true;
 }
 
 template <class Fn>
-absl::Status Matcher::WithMemory(Fn&& fn, int64_t work) {
+absl::Status Matcher::WithMemory(Fn&& fn, int64_t work, bool* lacks_work) {
+  // Known derivatives cost nothing; a long output that is matched again has many that are not.
+  constexpr int64_t kWorkOfByte = 64;
+  *lacks_work = false;
   for (int attempt = 0; attempt < 2;) {
     {
       const MutexLock lock(&memory_->mutex);
-      if (!memory_->pool.exhausted()) {
+      ExpressionPool& pool = memory_->pool;
+      if (!memory_->exhausted.load(std::memory_order_relaxed)) {
         ++attempt;
+        const auto bytes = static_cast<int64_t>(text_.size() - steps_[known_ - 1].text_end);
         const absl::Status status = Contained([&] {
           memory_->mutex.AssertHeld();
-          if (stale_) Replay();
-          memory_->pool.AllowWork(work);
+          pool.AllowWork(work + kWorkOfByte * bytes);
+          if (!Resolve()) return absl::OkStatus();
+          pool.AllowWork(work);
           fn();
           return absl::OkStatus();
         });
-        if (!status.ok()) {
-          memory_->pool.Abandon();
-          stale_ = true;
-          return status;
-        }
-        if (!memory_->pool.exhausted()) {
-          stale_ = false;
-          return absl::OkStatus();
-        }
+        if (!status.ok()) pool.Abandon();
+        *lacks_work = pool.lacks_only_work();
+        memory_->exhausted = pool.exhausted() && !*lacks_work;
+        if (!status.ok() || !pool.exhausted()) return status;
+        if (*lacks_work)
+          return Unsupported("the grammar needs more than ", work >> 20, " Mi steps");
       }
     }
     // The states of the exhausted pool say nothing in another.
-    stale_ = true;
     memory_ = grammar_->CurrentMemory();
+    known_ = 1;
   }
-  return Unsupported("the grammar needs more than ", kMaxPoolBytes >> 20, " MiB, ", kMaxWork >> 20,
-                     " Mi steps, or a deeper stack");
+  return Unsupported("the grammar needs more than ", kMaxPoolBytes >> 20,
+                     " MiB, or a deeper stack");
 }
 
 void Matcher::Push(absl::string_view bytes) {
-  if (grammar_ == nullptr) return;
-  Add(bytes, kFail, steps_.back().content);
-  // What exhausts the memory fails again, as an error, where the state is asked for.
-  if (free()) return;
-  (void)WithMemory([&] {
-    memory_->mutex.AssertHeld();
-    steps_.back().state = Advance(steps_[steps_.size() - 2].state, bytes);
-  });
+  if (grammar_ != nullptr) Add(bytes, steps_.back().content);
 }
 
 void Matcher::PushThinkEnd(absl::string_view bytes) {
-  if (grammar_ == nullptr) return;
-  if (steps_.back().content) return Push(bytes);
-  Add(bytes, grammar_->content_, true);
+  if (grammar_ != nullptr) Add(bytes, true);
 }
 
 // Changes nothing where it finds no memory.
-void Matcher::Add(absl::string_view bytes, Expr state, bool content) {
+void Matcher::Add(absl::string_view bytes, bool content) {
   if (steps_.size() == steps_.capacity()) steps_.reserve(2 * steps_.size() + 64);
   text_.append(bytes.data(), bytes.size());
-  steps_.push_back({state, static_cast<uint32_t>(text_.size()), content});
+  steps_.push_back({kFail, static_cast<uint32_t>(text_.size()), content});
 }
 
 void Matcher::Pop() {
   if (grammar_ == nullptr) return;
   steps_.pop_back();
   text_.resize(steps_.back().text_end);
+  known_ = std::min(known_, steps_.size());
+}
+
+void Matcher::Adopt(const Matcher& copy) {
+  if (memory_ == copy.memory_ && known_ >= copy.known_) return;
+  memory_ = copy.memory_;
+  known_ = copy.known_;
+  for (size_t i = 0; i < known_; ++i) steps_[i].state = copy.steps_[i].state;
 }
 
 bool Matcher::free() const {
@@ -347,32 +355,73 @@ absl::StatusOr<bool> Matcher::MayEndThinking() {
 }
 
 absl::StatusOr<bool> Matcher::Accepts() {
-  bool accepts = false;
-  DSV4_RETURN_IF_ERROR(WithMemory([&] {
+  bool accepts = false, lacks_work;
+  const auto ask = [&] {
     memory_->mutex.AssertHeld();
     accepts = memory_->pool.Accepts(state());
-  }));
+  };
+  DSV4_RETURN_IF_ERROR(WithMemory(ask, kMaxWork, &lacks_work));
   return accepts;
 }
 
-absl::StatusOr<std::shared_ptr<const MaskBits>> Matcher::Mask(int64_t work) {
+absl::StatusOr<std::shared_ptr<const MaskBits>> Matcher::Mask() {
   std::shared_ptr<const MaskBits> mask;
   if (free()) return mask;
-  DSV4_RETURN_IF_ERROR(WithMemory(
-      [&] {
-        memory_->mutex.AssertHeld();
-        mask = memory_->masks.MaskOf(state());
-      },
-      work));
+  bool lacks_work;
+  const auto build = [&] {
+    memory_->mutex.AssertHeld();
+    mask = memory_->masks.MaskOf(state());
+  };
+  DSV4_RETURN_IF_ERROR(WithMemory(build, kMaxWork, &lacks_work));
   return mask;
 }
 
-bool Matcher::MaskIsKnown() const {
-  if (free()) return true;
-  if (stale_ || !memory_->mutex.TryLock()) return false;
-  const bool known = !memory_->pool.exhausted() && memory_->masks.Knows(state());
+Following Matcher::FollowingOf(std::shared_ptr<const MaskBits> mask, bool accepts) const {
+  const bool content = steps_.back().content;
+  return {.mask = std::move(mask),
+          .may_end = content && accepts,
+          .may_end_thinking = !content && accepts};
+}
+
+absl::StatusOr<std::optional<Following>> Matcher::Follow(int64_t work) {
+  if (grammar_ == nullptr) return Following{.may_end = true, .may_end_thinking = true};
+  if (free()) return Following{.may_end_thinking = true};
+  std::shared_ptr<const MaskBits> mask;
+  bool accepts = false, lacks_work;
+  const auto build = [&] {
+    memory_->mutex.AssertHeld();
+    mask = memory_->masks.MaskOf(state());
+    accepts = memory_->pool.Accepts(state());
+  };
+  const absl::Status status = WithMemory(build, work, &lacks_work);
+  if (lacks_work) return std::nullopt;
+  DSV4_RETURN_IF_ERROR(status);
+  return FollowingOf(std::move(mask), accepts);
+}
+
+std::optional<Following> Matcher::FollowNow(int64_t work, bool build) {
+  if (grammar_ == nullptr) return Following{.may_end = true, .may_end_thinking = true};
+  if (free()) return Following{.may_end_thinking = true};
+  if (!memory_->mutex.TryLock()) return std::nullopt;
+  std::shared_ptr<const MaskBits> mask;
+  bool accepts = false;
+  if (!memory_->exhausted.load(std::memory_order_relaxed)) {
+    ExpressionPool& pool = memory_->pool;
+    const absl::Status status = Contained([&] {
+      memory_->mutex.AssertHeld();
+      pool.AllowWork(work);
+      if (!Resolve()) return absl::OkStatus();
+      accepts = pool.Accepts(state());
+      mask = memory_->masks.KnownMaskOf(state());
+      if (mask == nullptr && build) mask = memory_->masks.MaskOf(state());
+      return absl::OkStatus();
+    });
+    if (!status.ok()) pool.Abandon();
+    memory_->exhausted = pool.exhausted() && !pool.lacks_only_work();
+  }
   memory_->mutex.Unlock();
-  return known;
+  if (mask == nullptr) return std::nullopt;
+  return FollowingOf(std::move(mask), accepts);
 }
 
 }  // namespace dsv4::grammar

@@ -4,8 +4,10 @@
 // (kMaxPoolBytes, kMaxMaskBytes).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,9 +35,10 @@ class Grammar {
   // Each function compiles one kind of grammar. All grammars of a tokenizer share its `vocabulary`.
   static absl::StatusOr<std::shared_ptr<const Grammar>> OfSchema(
       absl::string_view json, std::shared_ptr<const Vocabulary> vocabulary);
-  // The same without what cannot be enforced.
-  static absl::StatusOr<std::shared_ptr<const Grammar>> OfLenientSchema(
-      absl::string_view json, std::shared_ptr<const Vocabulary> vocabulary);
+  // The same, with the options `strict` and `quick`.
+  static absl::StatusOr<std::shared_ptr<const Grammar>> OfAnswer(
+      absl::string_view json, const ToolOptions& options,
+      std::shared_ptr<const Vocabulary> vocabulary);
   static absl::StatusOr<std::shared_ptr<const Grammar>> OfRegex(
       absl::string_view pattern, std::shared_ptr<const Vocabulary> vocabulary);
   static absl::StatusOr<std::shared_ptr<const Grammar>> OfEbnf(
@@ -66,13 +69,15 @@ class Grammar {
     Memory(const ExpressionPool& base, const Vocabulary& vocabulary, bool markup)
         : pool(base), masks(&pool, vocabulary.trie, markup ? -1 : vocabulary.markup_token) {}
     Mutex mutex;
+    std::atomic<bool> exhausted = false;  // and not for lack of work
     ExpressionPool pool ABSL_GUARDED_BY(mutex);
     MaskBuilder masks ABSL_GUARDED_BY(mutex);
   };
   Grammar() = default;
   using Compiled = absl::StatusOr<std::shared_ptr<Grammar>>;
   static absl::StatusOr<std::shared_ptr<const Grammar>> CompileSchema(
-      absl::string_view json, bool strict, std::shared_ptr<const Vocabulary> vocabulary);
+      absl::string_view json, bool strict, bool quick,
+      std::shared_ptr<const Vocabulary> vocabulary);
   static Compiled Create(ExpressionPool pool, Expr content, Expr reasoning, bool markup,
                          std::string source, std::shared_ptr<const Vocabulary> vocabulary);
   std::shared_ptr<Memory> CurrentMemory() const;
@@ -88,7 +93,15 @@ class Grammar {
   mutable std::shared_ptr<Memory> memory_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The position of one output in its grammar. Push, Pop and copies are cheap. One thread at a time.
+// What may follow an output.
+struct Following {
+  std::shared_ptr<const MaskBits> mask{};  // the tokens with bytes; null: any
+  bool may_end = false;                    // the output
+  bool may_end_thinking = false;           // the reasoning
+};
+
+// The position of one output in its grammar. Push, Pop and copies are cheap, and wait for no other
+// thread: states are computed when they are asked for. One thread at a time.
 class Matcher {
  public:
   // The part of a turn with which an output begins.
@@ -115,12 +128,18 @@ class Matcher {
   // Whether reasoning may end here.
   absl::StatusOr<bool> MayEndThinking();
   // The tokens with bytes that may follow; none if the output does not match. Null if free().
-  // Errors: Unsupported if a mask or an output exceeds the limits. `work`: of the mask, about 50 ns
-  // each.
-  absl::StatusOr<std::shared_ptr<const MaskBits>> Mask(int64_t work = kMaxWork);
-  // Whether Mask() would find its result in the grammar's memory, without waiting for a thread that
-  // uses it.
-  bool MaskIsKnown() const;
+  // Errors: Unsupported if a mask or an output exceeds the limits.
+  absl::StatusOr<std::shared_ptr<const MaskBits>> Mask();
+  // All of that. `work`: the most, about 50 ns each; nullopt if it does not suffice. What was found
+  // out is kept, so the next call needs less. Errors: Unsupported beyond limits of memory and
+  // depth.
+  absl::StatusOr<std::optional<Following>> Follow(int64_t work);
+  // The same without waiting for a thread that uses the grammar's memory: nullopt then, and, unless
+  // `build`, where the mask is not in it.
+  std::optional<Following> FollowNow(int64_t work, bool build);
+  // Takes over the states that `copy` has computed. REQUIRES: it was a copy of this matcher, from
+  // which nothing that the copy has was popped since.
+  void Adopt(const Matcher& copy);
 
  private:
   struct Step {
@@ -129,19 +148,21 @@ class Matcher {
     bool content;
   };
   Expr state() const { return steps_.back().state; }
-  void Add(absl::string_view bytes, Expr state, bool content);
+  void Add(absl::string_view bytes, bool content);
   absl::StatusOr<bool> Accepts();
-  // Computes the states of all steps again, in memory_.
-  void Replay() ABSL_EXCLUSIVE_LOCKS_REQUIRED(memory_->mutex);
+  // Computes the states of all steps, in memory_. False if that exhausts its pool.
+  bool Resolve() ABSL_EXCLUSIVE_LOCKS_REQUIRED(memory_->mutex);
+  Following FollowingOf(std::shared_ptr<const MaskBits> mask, bool accepts) const;
   Expr Advance(Expr state, absl::string_view bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(memory_->mutex);
   // Calls fn() under the memory's lock. If it exhausts the pool, calls it once more with a new one.
+  // If only work lacks, *lacks_work is set and the status an error.
   template <class Fn>
-  absl::Status WithMemory(Fn&& fn, int64_t work = kMaxWork);
+  absl::Status WithMemory(Fn&& fn, int64_t work, bool* lacks_work);
 
   std::shared_ptr<const Grammar> grammar_;
   std::shared_ptr<Grammar::Memory> memory_;
-  bool stale_ = false;       // the states of steps_ are those of another memory
   std::vector<Step> steps_;  // the first one before any token
+  size_t known_ = 0;         // so many of them have their state in memory_
   std::string text_;
 };
 

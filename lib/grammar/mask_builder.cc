@@ -19,7 +19,9 @@ void MaskBuilder::Walk(Expr state, uint32_t begin, uint32_t end, uint32_t depth,
   const absl::Span<const TokenTrie::Node> nodes = trie_->nodes();
   path_.resize(trie_->longest() + 1);
   path_[depth] = state;
-  for (uint32_t i = begin; i < end;) {
+  for (uint32_t i = begin, visits = 0; i < end;) {
+    // A visit takes about as long as an eighth of a derivative.
+    if (++visits % 8 == 0 && !pool_->Spend()) return;
     const TokenTrie::Node& node = nodes[i];
     const Expr next = pool_->Next(path_[node.depth - 1], node.byte);
     if (next == kFail) {
@@ -46,6 +48,10 @@ const MaskBuilder::Head& MaskBuilder::HeadOf(Expr first) {
     }
     if (pool_->Accepts(state) && trie_->nodes()[node].end > node + 1) head.exits.push_back(node);
   });
+  if (pool_->exhausted()) {
+    cut_short_ = {};
+    return cut_short_;
+  }
   // An exit may be one of few tokens, so the list alone is no measure.
   if (count <= kFewTokens) {
     head.bits = {};

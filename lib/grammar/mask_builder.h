@@ -29,7 +29,11 @@ class MaskBuilder {
   MaskBuilder(ExpressionPool* pool, const TokenTrie& trie, int32_t left_out = -1)
       : pool_(pool), trie_(&trie), left_out_(left_out) {}
 
-  bool Knows(Expr state) const { return masks_.find(state) != masks_.end(); }
+  // The mask if it is known, or null. Does not use the pool.
+  std::shared_ptr<const MaskBits> KnownMaskOf(Expr state) const {
+    const auto known = masks_.find(state);
+    return known != masks_.end() ? known->second : nullptr;
+  }
   // Null if the pool is exhausted.
   std::shared_ptr<const MaskBits> MaskOf(Expr state);
 
@@ -54,6 +58,7 @@ class MaskBuilder {
   const int32_t left_out_;
   HashMap<Expr, std::shared_ptr<const MaskBits>> masks_;
   HashMap<Expr, Head> heads_;
+  Head cut_short_;  // of an exhausted pool
   int64_t mask_bytes_ = 0, head_bytes_ = 0;
   std::vector<Expr> path_;  // scratch of Walk: the state at each depth
 };

@@ -24,6 +24,7 @@ struct ToolOptions {
   ToolChoice choice = ToolChoice::kAuto;
   std::string name{};  // the only tool that may be called; empty: any
   bool strict = true;  // false: what schemas cannot enforce is left out
+  bool quick = false;  // Unsupported if compiling takes more than kQuickWork
 };
 
 struct ToolLanguage {

@@ -152,8 +152,6 @@ absl::StatusOr<SyncResult> Session::Sync(absl::Span<const int32_t> tokens,
   const int64_t common =
       std::mismatch(tokens.begin(), tokens.end(), own.begin(), own.end()).first - tokens.begin();
   const PrefixReuse reuse = timeline_.Replace(tokens, options.log_probs);
-  // The first masks, which are the slowest, are found by the thread that syncs.
-  PrepareMask();
   ++generation_;
   log_probs_position_ = -1;
   ReplayText();
@@ -229,8 +227,12 @@ absl::Status Session::CheckStep() const {
 
 // On the session's own thread, so that the common step does not wait for the grammar.
 void Session::PrepareMask() {
-  if (const std::shared_ptr<MaskJob> job = timeline_.chooser().Prepare())
-    engine_->scheduler().masks().Finish(job);
+  MaskWorker& masks = engine_->scheduler().masks();
+  TokenChooser& chooser = timeline_.chooser();
+  const std::shared_ptr<MaskJob> job = chooser.Prepare(masks);
+  if (job == nullptr) return;
+  masks.Finish(job);
+  (void)chooser.Prepare(masks);  // takes the result
 }
 
 absl::Status Session::ChooseNext() {
@@ -328,32 +330,52 @@ absl::Status Session::CheckStepAll(absl::Span<Session* const> sessions) {
   return InvalidArgument("sessions[", checked, "] is of another engine than sessions[0]");
 }
 
-// Sessions whose masks take long keep their mask_job_ and get no token in this step.
+// Sessions whose masks take long keep their mask_job_ and get no token in this step. The first mask
+// of an output is found while its prompt is computed.
 void Session::PrepareMasks(absl::Span<Session* const> sessions) {
   MaskWorker& masks = sessions[0]->engine_->scheduler().masks();
-  bool wait = false, others = false;
+  bool wait = false, others = false, any = false;
   for (Session* session : sessions) {
-    const Timeline& timeline = session->timeline_;
-    const bool chooses = session->request_->status.ok() && timeline.ahead() == 0;
-    session->mask_job_ = nullptr;
-    if (chooses && timeline.pending() <= 1)
-      session->mask_job_ = session->timeline_.chooser().Prepare();
-    if (session->mask_job_ != nullptr) masks.Start(session->mask_job_);
-    (session->mask_job_ != nullptr ? wait : others) = true;
+    Timeline& timeline = session->timeline_;
+    const std::shared_ptr<MaskJob> before = std::exchange(session->mask_job_, nullptr);
+    session->awaits_mask_ = false;
+    if (!session->request_->status.ok()) continue;
+    std::shared_ptr<MaskJob> job;
+    if (timeline.ahead() == 0) job = timeline.chooser().Prepare(masks);
+    if (job != nullptr) masks.Start(job);
+    if (job == nullptr || timeline.pending() > 1) {
+      others = true;
+      continue;
+    }
+    any = true;
+    // A job has the others wait for it once.
+    session->awaits_mask_ = job != before && !timeline.chooser().slow();
+    wait = wait || session->awaits_mask_;
+    session->mask_job_ = job;
   }
-  if (!wait) return;
-  const auto is_done = [](const Session* session) {
-    return session->mask_job_ == nullptr || session->mask_job_->done();
-  };
-  masks.Await([&] { return std::all_of(sessions.begin(), sessions.end(), is_done); },
-              MaskWorker::kPatience);
+  if (!any) return;
+  if (wait) {
+    masks.Await(
+        [&](MaskWorker::Done done) {
+          return std::none_of(sessions.begin(), sessions.end(), [&](const Session* session) {
+            return session->awaits_mask_ && !done(*session->mask_job_);
+          });
+        },
+        MaskWorker::kPatience);
+  }
   // Where no other session wants a step, the caller would only call again.
   if (!others) {
-    masks.Await([&] { return std::any_of(sessions.begin(), sessions.end(), is_done); },
-                10 * MaskWorker::kPatience);
+    masks.Await(
+        [&](MaskWorker::Done done) {
+          return std::any_of(sessions.begin(), sessions.end(), [&](const Session* session) {
+            return session->mask_job_ != nullptr && done(*session->mask_job_);
+          });
+        },
+        20 * MaskWorker::kPatience);
   }
   for (Session* session : sessions) {
-    if (is_done(session)) session->mask_job_ = nullptr;
+    if (session->mask_job_ == nullptr || !masks.IsDone(*session->mask_job_)) continue;
+    session->mask_job_ = session->timeline_.chooser().Prepare(masks);
   }
 }
 

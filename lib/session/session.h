@@ -189,7 +189,8 @@ class Session {
   int64_t log_probs_position_ = -1;  // where timeline_.log_probs() are of; -1: nowhere
   // StepAll's.
   std::optional<StepRequest> request_;
-  std::shared_ptr<MaskJob> mask_job_;  // StepAll waits for it
+  std::shared_ptr<MaskJob> mask_job_;  // the next token needs it
+  bool awaits_mask_ = false;           // the step waits for it, a little
   bool stepping_ = false, step_prefills_ = false;
   int64_t step_pending_ = 0;
 };

@@ -1,32 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/step/mask_worker.h"
 
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/status/statusor.h"
 #include "lib/base/contained.h"
+#include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 
 namespace dsv4 {
+namespace {
 
-void MaskJob::Run() {
+constexpr int kNiceness = 10;
+
+}  // namespace
+
+bool MaskJob::RunSlice() {
   const auto begin = std::chrono::steady_clock::now();
-  status_ = Contained([&] { return Compute(); });
-  slow_ = std::chrono::steady_clock::now() - begin > MaskWorker::kPatience;
-  // The states stay in the grammar's memory.
-  matcher_ = {};
-  done_.store(true, std::memory_order_release);
-}
-
-absl::Status MaskJob::Compute() {
-  DSV4_ASSIGN_OR_RETURN(mask_, matcher_.Mask());
-  DSV4_ASSIGN_OR_RETURN(may_end_, matcher_.MayEnd());
-  DSV4_ASSIGN_OR_RETURN(may_end_thinking_, matcher_.MayEndThinking());
-  return absl::OkStatus();
+  status_ = Contained([&]() -> absl::Status {
+    DSV4_ASSIGN_OR_RETURN(following_, matcher_.Follow(grammar::kMaxWork >> (kSlices - slice_)));
+    return absl::OkStatus();
+  });
+  if (!status_.ok() || following_) {
+    if (std::chrono::steady_clock::now() - begin <= MaskWorker::kPatience) slice_ = 0;
+    return true;
+  }
+  if (slice_ < kSlices - 1) {
+    ++slice_;
+    return false;
+  }
+  status_ = Contained([&] {
+    return Unsupported("the grammar needs more than ", grammar::kMaxWork >> 20,
+                       " Mi steps to find what may follow");
+  });
+  return true;
 }
 
 MaskWorker::~MaskWorker() {
   {
     const MutexLock lock(&mutex_);
     ending_ = true;
-    started_.SignalAll();
+    queued_.SignalAll();
   }
   for (const Thread& thread : threads_) {
     if (thread.started) pthread_join(thread.id, nullptr);
@@ -35,78 +53,118 @@ MaskWorker::~MaskWorker() {
 
 void* MaskWorker::Main(void* thread) {
   const Thread* self = static_cast<const Thread*>(thread);
-  self->worker->Run(self->takes_slow);
+  // On Linux a thread has a niceness of its own.
+  (void)setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNiceness);
+  self->worker->Run(self->takes_all);
   return nullptr;
 }
 
 // pthreads, because std::thread throws if the system gives no thread.
 bool MaskWorker::StartThreads() {
-  for (const bool takes_slow : {false, true}) {
-    Thread& thread = threads_[takes_slow];
+  for (const bool takes_all : {false, true}) {
+    Thread& thread = threads_[takes_all];
     if (thread.started) continue;
     thread.worker = this;
-    thread.takes_slow = takes_slow;
+    thread.takes_all = takes_all;
     if (pthread_create(&thread.id, nullptr, Main, &thread) != 0) return false;
     thread.started = true;
   }
   return true;
 }
 
-void MaskWorker::Start(const std::shared_ptr<MaskJob>& job) {
+void MaskWorker::Queue(std::shared_ptr<MaskJob> job) {
+  job->state_ = State::kQueued;
+  auto& queue = queues_[static_cast<size_t>(job->slice_)];
+  queue.push_back(std::move(job));
+  queued_.SignalAll();
+}
+
+void MaskWorker::RunSlice(MaskJob* job) {
+  job->state_ = State::kRunning;
+  bool done;
   {
-    const MutexLock lock(&mutex_);
-    if (job->queued_) return;
-    if (StartThreads()) {
-      (job->slow_ ? slow_ : quick_).push_back(job);
-      job->queued_ = true;
-      started_.SignalAll();
-      return;
-    }
-    job->queued_ = true;
+    const MutexUnlock unlock(&mutex_);
+    done = job->RunSlice();
   }
-  job->Run();
+  job->state_ = done ? State::kDone : State::kNew;
+  ran_.SignalAll();
+}
+
+void MaskWorker::Start(const std::shared_ptr<MaskJob>& job) {
+  const MutexLock lock(&mutex_);
+  if (job->state_ != State::kNew || job->wanted_ > 0) return;
+  if (StartThreads()) return Queue(job);
+  while (job->state_ != State::kDone) RunSlice(job.get());
 }
 
 void MaskWorker::Finish(const std::shared_ptr<MaskJob>& job) {
-  {
-    const MutexLock lock(&mutex_);
-    if (std::exchange(job->queued_, true)) {
-      while (!job->done()) ended_.Wait(&mutex_);
-      return;
-    }
-  }
-  job->Run();
-}
-
-void MaskWorker::Await(absl::FunctionRef<bool()> ready, std::chrono::microseconds time) {
-  const auto end = std::chrono::steady_clock::now() + time;
   const MutexLock lock(&mutex_);
-  while (!ready() && ended_.WaitUntil(&mutex_, end)) {
-  }
-}
-
-std::shared_ptr<MaskJob> MaskWorker::Take(bool takes_slow) {
-  auto& jobs = takes_slow && quick_.empty() ? slow_ : quick_;
-  if (jobs.empty()) return nullptr;
-  std::shared_ptr<MaskJob> job = std::move(jobs.front());
-  jobs.pop_front();
-  return job;
-}
-
-void MaskWorker::Run(bool takes_slow) {
-  const MutexLock lock(&mutex_);
-  while (!ending_) {
-    const std::shared_ptr<MaskJob> job = Take(takes_slow);
-    if (job == nullptr) {
-      started_.Wait(&mutex_);
+  ++job->wanted_;
+  while (job->state_ != State::kDone) {
+    if (job->state_ == State::kRunning) {
+      ran_.Wait(&mutex_);
       continue;
     }
-    {
-      const MutexUnlock unlock(&mutex_);
-      // A session that was closed has left the job to this thread.
-      if (job.use_count() > 1) job->Run();
+    if (job->state_ == State::kQueued) {
+      auto& queue = queues_[static_cast<size_t>(job->slice_)];
+      queue.erase(std::find(queue.begin(), queue.end(), job));
     }
-    ended_.SignalAll();
+    RunSlice(job.get());
+  }
+  --job->wanted_;
+}
+
+bool MaskWorker::IsDone(const MaskJob& job) const {
+  const MutexLock lock(&mutex_);
+  return job.state_ == State::kDone;
+}
+
+void MaskWorker::Await(absl::FunctionRef<bool(Done)> ready, std::chrono::microseconds time) {
+  const auto end = std::chrono::steady_clock::now() + time;
+  const auto is_done = [](const MaskJob& job) { return job.state_ == State::kDone; };
+  const MutexLock lock(&mutex_);
+  while (!ready(is_done) && ran_.WaitUntil(&mutex_, end)) {
+  }
+}
+
+// Those first that have had least.
+std::shared_ptr<MaskJob> MaskWorker::Take(bool takes_all) {
+  for (auto& queue : queues_) {
+    if (!queue.empty()) {
+      std::shared_ptr<MaskJob> job = std::move(queue.front());
+      queue.pop_front();
+      return job;
+    }
+    if (!takes_all) break;
+  }
+  return nullptr;
+}
+
+void MaskWorker::Run(bool takes_all) {
+  const MutexLock lock(&mutex_);
+  while (!ending_) {
+    std::shared_ptr<MaskJob> job = Take(takes_all);
+    if (job == nullptr) {
+      queued_.Wait(&mutex_);
+      continue;
+    }
+    // A session that was closed has left the job to this thread.
+    if (job.use_count() == 1) {
+      const MutexUnlock unlock(&mutex_);
+      job = nullptr;  // frees the grammar's memory
+      continue;
+    }
+    RunSlice(job.get());
+    if (job->state_ != State::kNew || job->wanted_ > 0) continue;
+    const absl::Status queued = Contained([&] {
+      mutex_.AssertHeld();
+      Queue(job);
+      return absl::OkStatus();
+    });
+    if (queued.ok()) continue;
+    job->status_ = queued;
+    job->state_ = State::kDone;
+    ran_.SignalAll();
   }
 }
 

@@ -5,10 +5,12 @@
 
 #include <pthread.h>
 
-#include <atomic>
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -18,47 +20,49 @@
 
 namespace dsv4 {
 
-// The mask at one position of an output.
+// What may follow at one position of an output. It is computed in slices, each with twice the work
+// of the one before. All of them together have grammar::kMaxWork; then the job fails.
 class MaskJob {
  public:
-  // A copy of the session's matcher, which the job uses alone.
-  explicit MaskJob(grammar::Matcher matcher, bool slow)
-      : matcher_(std::move(matcher)), slow_(slow) {}
+  static constexpr int kSlices = 7;  // the first has 1/128 of it, about 8 ms
 
-  // Any thread; once.
-  void Run();
-  bool done() const { return done_.load(std::memory_order_acquire); }
+  // `matcher`: a copy of the session's, which the job uses alone. `slice`: the first one. Later
+  // ones come behind those of other jobs.
+  explicit MaskJob(grammar::Matcher matcher, int slice)
+      : matcher_(std::move(matcher)), slice_(slice) {}
 
-  // After done().
+  // After MaskWorker says that it is done.
   const absl::Status& status() const { return status_; }
-  const std::shared_ptr<const grammar::MaskBits>& mask() const { return mask_; }
-  bool may_end() const { return may_end_; }
-  bool may_end_thinking() const { return may_end_thinking_; }
-  // It took longer than a step may wait.
-  bool slow() const { return slow_; }
+  const grammar::Following& following() const { return *following_; }  // if the status is OK
+  const grammar::Matcher& matcher() const { return matcher_; }
+  // The slice that brought the result; 0 if it took no longer than a step waits.
+  int slice() const { return slice_; }
 
  private:
   friend class MaskWorker;
-  absl::Status Compute();
+  enum class State { kNew, kQueued, kRunning, kDone };
+
+  // One slice. True if that was the last one.
+  bool RunSlice();
 
   grammar::Matcher matcher_;
-  bool slow_;  // before Run: jobs of this session were slow
-  bool queued_ = false;
+  int slice_;
   absl::Status status_;
-  std::shared_ptr<const grammar::MaskBits> mask_;
-  bool may_end_ = false, may_end_thinking_ = false;
-  std::atomic<bool> done_ = false;
+  std::optional<grammar::Following> following_;
+  State state_ = State::kNew;  // the worker's mutex guards it
+  int wanted_ = 0;             // threads in Finish
 };
 
-// Two threads, which start with the first job. One of them takes no job of a session whose jobs
-// were slow, so that such sessions do not delay the others'.
+// Two threads, of lower priority than those that compute steps. They start with the first job, and
+// one of them takes no job but those that begin with their first slice. So neither many slow jobs
+// nor one delay the others for longer than a slice.
 class MaskWorker {
  public:
   // How long a step waits for masks.
-  static constexpr std::chrono::microseconds kPatience{2000};
+  static constexpr std::chrono::microseconds kPatience{1000};
 
   MaskWorker() = default;
-  // Waits for the jobs that run and drops the others.
+  // Waits for the slices that run and drops the jobs.
   ~MaskWorker();
   MaskWorker(const MaskWorker&) = delete;
   MaskWorker& operator=(const MaskWorker&) = delete;
@@ -66,29 +70,35 @@ class MaskWorker {
   // Runs the job unless that was asked before. If the system has no thread left, the caller's
   // thread runs it.
   void Start(const std::shared_ptr<MaskJob>& job);
-  // Runs the job on this thread, or waits for the thread that has it.
+  // Runs the job on this thread, as far as no other thread has.
   void Finish(const std::shared_ptr<MaskJob>& job);
+  bool IsDone(const MaskJob& job) const;
   // Waits until `ready` returns true, but no longer than `time`. `ready` is called again after each
-  // job.
-  void Await(absl::FunctionRef<bool()> ready, std::chrono::microseconds time);
+  // job; its argument tells whether a job is done.
+  using Done = absl::FunctionRef<bool(const MaskJob&)>;
+  void Await(absl::FunctionRef<bool(Done)> ready, std::chrono::microseconds time);
 
  private:
+  using State = MaskJob::State;
   struct Thread {
     MaskWorker* worker = nullptr;
-    bool takes_slow = false, started = false;
+    bool takes_all = false, started = false;
     pthread_t id{};
   };
 
   static void* Main(void* thread);
   // False if the system has no thread left.
   bool StartThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Run(bool takes_slow);
-  std::shared_ptr<MaskJob> Take(bool takes_slow) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Run(bool takes_all);
+  std::shared_ptr<MaskJob> Take(bool takes_all) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Queue(std::shared_ptr<MaskJob> job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Runs a slice without the lock.
+  void RunSlice(MaskJob* job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  Mutex mutex_;
-  CondVar started_, ended_;
-  std::deque<std::shared_ptr<MaskJob>> quick_ ABSL_GUARDED_BY(mutex_), slow_
-      ABSL_GUARDED_BY(mutex_);
+  mutable Mutex mutex_;
+  CondVar queued_, ran_;
+  std::array<std::deque<std::shared_ptr<MaskJob>>, MaskJob::kSlices> queues_
+      ABSL_GUARDED_BY(mutex_);  // by slice
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   Thread threads_[2];  // started under the lock
 };

@@ -28,7 +28,8 @@ TimelineStep::TimelineStep(Timeline* timeline, StepBatch* batch, int64_t tokens,
   }
   // An upper bound on the drafts after this step, because the tokens that it will choose are
   // unknown.
-  can_draft_ = choose_ && speculation.max_drafts() > 0;
+  // A step would have no time for the masks behind the drafts.
+  can_draft_ = choose_ && speculation.max_drafts() > 0 && !timeline_->chooser_.slow();
   *status = Reserve(batch, tokens);
   if (IsOutOfBlocks(*status) && choose_) {
     // Without drafts the blocks may suffice.

@@ -15,8 +15,10 @@ namespace {
 // 16 KiB each at a vocabulary of 128 Ki: a text alternates between few masks.
 constexpr size_t kKnownSets = 32;
 
-// Of a mask that a step must wait for: about 60 ms.
-constexpr int64_t kWorkInStep = grammar::kMaxWork / 16;
+// On a mask behind drafts, which a step must wait for: about 2 ms.
+constexpr int64_t kWorkInStep = grammar::kMaxWork / 512;
+// On the state after a token, by the thread that prepares a step: about 0.2 ms.
+constexpr int64_t kWorkBeforeStep = grammar::kMaxWork / 4096;
 
 void Assign(int32_t token, bool allowed, std::vector<uint32_t>* mask) {
   const uint32_t bit = uint32_t{1} << (token % 32);
@@ -46,23 +48,44 @@ absl::Status TokenChooser::SetParams(const SamplingParams& params) {
 void TokenChooser::StartGrammar() {
   using Start = grammar::Matcher::Start;
   matcher_.Reset(params().grammar, reasoning_ == kOpen ? Start::kReasoning : Start::kContent);
-  prepared_ = nullptr;
-  slow_ = false;
+  job_ = nullptr;
+  slice_ = 0;
+  prepared_.reset();
 }
 
-std::shared_ptr<MaskJob> TokenChooser::Prepare() {
+std::shared_ptr<MaskJob> TokenChooser::Prepare(const MaskWorker& masks) {
   if (!matcher_.active()) return nullptr;
-  if (prepared_ != nullptr && prepared_outputs_ == outputs_) {
-    if (!prepared_->done()) return prepared_;
-    slow_ = slow_ || prepared_->slow();
-    // Without memory for a mask, the step failed; the next one tries again.
-    if (!IsOutOfHostMemory(prepared_->status())) return nullptr;
+  if (job_ != nullptr) {
+    const bool here = job_outputs_ == outputs_;
+    if (masks.IsDone(*job_)) {
+      const std::shared_ptr<MaskJob> job = std::exchange(job_, nullptr);
+      matcher_.Adopt(job->matcher());
+      slice_ = job->slice();
+      if (here) {
+        prepared_outputs_ = outputs_;
+        if (job->status().ok()) {
+          prepared_.emplace(job->following());
+        } else {
+          prepared_.emplace(job->status());
+        }
+        return nullptr;
+      }
+    } else if (here) {
+      return job_;
+    }
+    job_ = nullptr;
   }
-  prepared_ = nullptr;
-  if (matcher_.MaskIsKnown()) return nullptr;
-  prepared_ = std::make_shared<MaskJob>(matcher_, slow_);
-  prepared_outputs_ = outputs_;
-  return prepared_;
+  // Without memory for a mask, the step failed; the next one tries again.
+  if (prepared_ && prepared_outputs_ == outputs_ && !IsOutOfHostMemory(prepared_->status()))
+    return nullptr;
+  prepared_.reset();
+  prepared_outputs_ = job_outputs_ = outputs_;
+  if (auto known = matcher_.FollowNow(slow() ? 0 : kWorkBeforeStep, false)) {
+    prepared_.emplace(*std::move(known));
+    return nullptr;
+  }
+  job_ = std::make_shared<MaskJob>(matcher_, slice_);
+  return job_;
 }
 
 void TokenChooser::Reset(absl::Span<const int32_t> prompt, int64_t free_outputs) {
@@ -116,7 +139,8 @@ void TokenChooser::Pop(int32_t token) {
   if (reasoning_ == outputs_) reasoning_ = kOpen;
   --outputs_;
   // Another token may follow here.
-  if (outputs_ < prepared_outputs_) prepared_ = nullptr;
+  if (outputs_ < prepared_outputs_) prepared_.reset();
+  if (outputs_ < job_outputs_) job_ = nullptr;
   if (outputs_ >= free_outputs_) {
     matcher_.Pop();
   } else {
@@ -139,19 +163,17 @@ int32_t TokenChooser::Forced(const TokenSet* allowed) const {
 absl::StatusOr<std::shared_ptr<const TokenSet>> TokenChooser::Allowed() {
   std::shared_ptr<const TokenSet> none;
   if (!matcher_.active()) return none;
-  std::shared_ptr<const grammar::MaskBits> mask;
-  bool may_end = false, may_end_thinking = false;
-  if (prepared_ != nullptr && prepared_outputs_ == outputs_ && prepared_->done()) {
+  std::optional<grammar::Following> following;
+  if (prepared_ && prepared_outputs_ == outputs_) {
     DSV4_RETURN_IF_ERROR(prepared_->status());
-    mask = prepared_->mask();
-    may_end = prepared_->may_end();
-    may_end_thinking = prepared_->may_end_thinking();
-  } else {
-    DSV4_ASSIGN_OR_RETURN(mask, matcher_.Mask(kWorkInStep));
-    DSV4_ASSIGN_OR_RETURN(may_end, matcher_.MayEnd());
-    DSV4_ASSIGN_OR_RETURN(may_end_thinking, matcher_.MayEndThinking());
+    following = **prepared_;
+  } else if (!(following = matcher_.FollowNow(slow() ? 0 : kWorkInStep, true))) {
+    slice_ = std::max(slice_, 1);
+    return Unsupported("a step has no time for the grammar's tokens behind drafts");
   }
-  may_end_thinking = may_end_thinking && reasoning_ == kOpen;
+  const std::shared_ptr<const grammar::MaskBits>& mask = following->mask;
+  const bool may_end = following->may_end;
+  const bool may_end_thinking = following->may_end_thinking && reasoning_ == kOpen;
   for (const KnownSet& known : known_sets_) {
     if (known.mask == mask && known.may_end == may_end &&
         known.may_end_thinking == may_end_thinking) {
@@ -169,7 +191,7 @@ absl::StatusOr<std::shared_ptr<const TokenSet>> TokenChooser::Allowed() {
   if (facts_->think_end_token >= 0) Assign(facts_->think_end_token, may_end_thinking, &set->bits);
   sampler_.KeepChoosable(absl::MakeSpan(set->bits));
   set->id = Sampler::NewMaskId();
-  KnownSet known{std::move(mask), may_end, may_end_thinking, set};
+  KnownSet known{mask, may_end, may_end_thinking, set};
   if (known_sets_.size() < kKnownSets) {
     known_sets_.push_back(std::move(known));
   } else {

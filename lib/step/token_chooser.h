@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "lib/grammar/grammar.h"
 #include "lib/model/logit_rows.h"
@@ -61,13 +62,15 @@ class TokenChooser {
   // Tokens that end a turn.
   bool Ends(int32_t token) const;
   bool has_grammar() const { return matcher_.active(); }
-  // The job that finds what the grammar allows next; null if that is known or takes no time. For
-  // the thread of the session, outside of a step; someone must run the job. Until it is done, the
-  // next token cannot be chosen in a step without holding it up.
-  std::shared_ptr<MaskJob> Prepare();
+  // The job that finds what the grammar allows next; null if that is known. For the thread of the
+  // session, outside of a step. `masks` must run the job; then this must be called again. Only then
+  // can the next token be chosen.
+  std::shared_ptr<MaskJob> Prepare(const MaskWorker& masks);
+  // Whether the job before took longer than a step waits.
+  bool slow() const { return slice_ > 0; }
   // The next tokens that the grammar and the bans allow. Null without a grammar. Errors:
-  // Unsupported if a limit of the grammar is reached. That limit is lower where the mask was not
-  // prepared: behind drafts.
+  // Unsupported if a limit of the grammar is reached. Where nothing was prepared, behind drafts,
+  // that limit is what a step can spend, and nothing waits for other threads.
   absl::StatusOr<std::shared_ptr<const TokenSet>> Allowed();
   // The candidates of the next row that suffice for ComputeDistribution with the random number
   // `uniform`; nullopt: it needs all logits. `allowed`: the result of Allowed(), null if not known.
@@ -86,9 +89,11 @@ class TokenChooser {
   const EngineFacts* facts_;
   Sampler sampler_;
   grammar::Matcher matcher_;
-  std::shared_ptr<MaskJob> prepared_;  // null: nothing is
-  int64_t prepared_outputs_ = 0;       // outputs_ at its position
-  bool slow_ = false;                  // a job of the grammar was
+  std::shared_ptr<MaskJob> job_;  // of Prepare, until it is done
+  int64_t job_outputs_ = 0;       // outputs_ at its position
+  int slice_ = 0;                 // the one in which the job before was done
+  std::optional<absl::StatusOr<grammar::Following>> prepared_;
+  int64_t prepared_outputs_ = 0;
   int64_t free_outputs_ = 0;
   // Recent results of Allowed(), by the grammar's mask (null: all tokens) and whether turn and
   // reasoning may end.

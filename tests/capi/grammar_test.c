@@ -54,6 +54,10 @@ static void test_errors(dsv4_engine* engine) {
   EXPECT_FAILS(dsv4_grammar_open_tools(engine, kTools, strlen(kTools), &options, &grammar, &error),
                DSV4_ERR_INVALID_ARGUMENT, "options.lenient is 2");
   options.lenient = 0;
+  options.quick = -1;
+  EXPECT_FAILS(dsv4_grammar_open_tools(engine, kTools, strlen(kTools), &options, &grammar, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "options.quick is -1");
+  options.quick = 0;
   options.struct_size = 8;
   EXPECT_FAILS(dsv4_grammar_open_tools(engine, kTools, strlen(kTools), &options, &grammar, &error),
                DSV4_ERR_INVALID_ARGUMENT, "options.struct_size is 8");
@@ -61,6 +65,35 @@ static void test_errors(dsv4_engine* engine) {
   EXPECT_FAILS(dsv4_grammar_open(engine, 4, "a", 1, &grammar, &error), DSV4_ERR_INVALID_ARGUMENT,
                "kind is 4; expected a DSV4_GRAMMAR_ value");
   dsv4_grammar_close(NULL);
+}
+
+/* A schema that takes long to compile is refused at once with `quick`, and before that nothing of
+ * it is left out. */
+static void test_quick(dsv4_engine* engine) {
+  static const char kLong[] =
+      "{\"type\":\"string\",\"oneOf\":[{\"pattern\":\"^.*a.*$\"},{\"pattern\":\"^.*b.*$\"},"
+      "{\"pattern\":\"^.*c.*$\"},{\"pattern\":\"^.*d.*$\"},{\"pattern\":\"^.*e.*$\"},"
+      "{\"pattern\":\"^.*f.*$\"},{\"pattern\":\"^.*g.*$\"},{\"pattern\":\"^.*h.*$\"},"
+      "{\"pattern\":\"^.*i.*$\"},{\"pattern\":\"^.*j.*$\"},{\"pattern\":\"^.*k.*$\"},"
+      "{\"pattern\":\"^.*l.*$\"},{\"pattern\":\"^.*m.*$\"},{\"pattern\":\"^.*n.*$\"}]}";
+  dsv4_tool_options options = DSV4_TOOL_OPTIONS_INIT;
+  dsv4_grammar *grammar = NULL, *other = NULL;
+  options.quick = 1;
+  options.lenient = 1;
+  EXPECT_FAILS(
+      dsv4_grammar_open_answer(engine, NULL, 0, kLong, strlen(kLong), &options, &grammar, &error),
+      DSV4_ERR_UNSUPPORTED, "schema#");
+  EXPECT(grammar == NULL);
+  EXPECT_OK(dsv4_grammar_open_answer(engine, NULL, 0, kSchema, strlen(kSchema), &options, &grammar,
+                                     &error));
+  EXPECT_OK(dsv4_grammar_open_tools(engine, kTools, strlen(kTools), &options, &other, &error));
+  dsv4_grammar_close(grammar);
+  dsv4_grammar_close(other);
+  options.quick = 0;
+  grammar = NULL;
+  EXPECT_OK(
+      dsv4_grammar_open_answer(engine, NULL, 0, kLong, strlen(kLong), &options, &grammar, &error));
+  dsv4_grammar_close(grammar);
 }
 
 static void test_unenforced(dsv4_engine* engine) {
@@ -314,6 +347,7 @@ static void test_slow_mask(dsv4_engine* engine) {
 int main(void) {
   dsv4_engine* engine = open_bundled();
   test_errors(engine);
+  test_quick(engine);
   test_unenforced(engine);
   test_answers(engine);
   test_lifetime(engine);

@@ -12,6 +12,7 @@ type ToolOptions struct {
 	Choice  ToolChoice
 	Name    string // the only tool that may be called; empty: any
 	Lenient bool   // constraints of schemas that are not supported are left out
+	Quick   bool   // UNSUPPORTED if compiling takes more than about 20 ms
 }
 
 // Grammar is what an output must match, of the engine that opened it. Goroutines may share it. It is
@@ -61,6 +62,7 @@ func (o *ToolOptions) c(memory *arena) *C.dsv4_tool_options {
 		c.name = memory.cString("options.Name", o.Name)
 	}
 	c.lenient = flag(o.Lenient)
+	c.quick = flag(o.Quick)
 	return c
 }
 

@@ -268,31 +268,31 @@ TEST_CASE("a turn is JSON of a schema or calls tools, and never text") {
 }
 
 TEST_CASE("a lenient schema is enforced as far as it can be") {
-  const auto schema = Grammar::OfLenientSchema(
+  const auto schema = Grammar::OfAnswer(
       R"({"type":"object","properties":{"a":{"type":"array","items":{"type":"integer"},
       "uniqueItems":true}},"required":["a"],"additionalProperties":false})",
-      Tokens());
+      {.strict = false}, Tokens());
   REQUIRE_OK(schema);
   CHECK(Places(**schema) == "schema#/properties/a/uniqueItems ");
   CHECK(Ends(**schema, R"({"a":[1,1]})"));
   CHECK_FALSE(Ends(**schema, R"({"a":["x"]})"));
   // What takes too long is left out: first complements, then everything but the type.
-  const auto recursive = Grammar::OfLenientSchema(R"({"$ref":"#"})", Tokens());
+  const auto recursive = Grammar::OfAnswer(R"({"$ref":"#"})", {.strict = false}, Tokens());
   CHECK(absl::IsInvalidArgument(recursive.status()));
   std::string chain;
   for (int i = 0; i < 20000; ++i) {
     absl::StrAppend(&chain, "\"", i, "\":{\"$ref\":\"#/$defs/", i + 1, "\"},");
   }
-  const auto deep = Grammar::OfLenientSchema(
-      absl::StrCat("{\"type\":\"object\",\"$ref\":\"#/$defs/0\",\"$defs\":{", chain,
-                   "\"20000\":true}}"),
-      Tokens());
+  const auto deep =
+      Grammar::OfAnswer(absl::StrCat("{\"type\":\"object\",\"$ref\":\"#/$defs/0\",\"$defs\":{",
+                                     chain, "\"20000\":true}}"),
+                        {.strict = false}, Tokens());
   REQUIRE_OK(deep);
   CHECK(Places(**deep) == "schema# ");
   CHECK(Ends(**deep, "{\"x\":1}"));
   CHECK_FALSE(Ends(**deep, "[]"));
   // A contradiction is still one.
-  CHECK(absl::IsInvalidArgument(Grammar::OfLenientSchema("false", Tokens()).status()));
+  CHECK(absl::IsInvalidArgument(Grammar::OfAnswer("false", {.strict = false}, Tokens()).status()));
 }
 
 TEST_CASE("a text that is no source is refused") {

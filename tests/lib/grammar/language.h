@@ -17,6 +17,7 @@ struct Language {
   Expr After(absl::string_view text) {
     Expr state = root;
     for (const char byte : text) {
+      if (state == kFail) return kFail;  // and the pool may be exhausted
       pool.AllowWork();
       state = pool.Next(state, static_cast<uint8_t>(byte));
     }

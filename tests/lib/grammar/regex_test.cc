@@ -237,7 +237,7 @@ TEST_CASE("a syntax error names its byte and what is expected") {
   }
 }
 
-TEST_CASE("a pool that was exhausted matches nothing") {
+TEST_CASE("a pool that lacks work matches nothing, and goes on with more") {
   // A state for each set of places where the text may end.
   auto sets = Regex(".*a.{10}");
   REQUIRE_OK(sets);
@@ -247,7 +247,37 @@ TEST_CASE("a pool that was exhausted matches nothing") {
   sets->pool.AllowWork(10);
   CHECK(sets->pool.Next(unseen, 'a') == kFail);
   CHECK(sets->pool.exhausted());
-  CHECK_FALSE(sets->Begins("x"));
+  CHECK(sets->pool.lacks_only_work());
+  sets->pool.AllowWork();
+  CHECK(sets->pool.Accepts(sets->pool.Next(unseen, 'a')));
+}
+
+TEST_CASE("what was cut short for lack of work changes no later result") {
+  // Intersections and complements, whose states are searched for a text that matches.
+  for (const char* pattern :
+       {"(?!.*ab)(?=.*c.{3}).*", "(?=.*a.{6}).*b.{4}", "((a|ab)(c|bcd)*){3}"}) {
+    INFO(pattern);
+    auto whole = Regex(pattern), pieces = Regex(pattern);
+    REQUIRE_OK(whole);
+    REQUIRE_OK(pieces);
+    for (const char* text : {"aacaabaaacbcdaaaabbbb", "cacbbbbb", "abcdaabacbcd"}) {
+      Expr expected = whole->root, state = pieces->root;
+      for (const char* byte = text; *byte != 0; ++byte) {
+        whole->pool.AllowWork();
+        expected = whole->pool.Next(expected, static_cast<uint8_t>(*byte));
+        Expr next = kFail;
+        for (int64_t work = 0;; work = 2 * work + 1) {
+          pieces->pool.AllowWork(work);
+          next = pieces->pool.Next(state, static_cast<uint8_t>(*byte));
+          if (!pieces->pool.exhausted()) break;
+          REQUIRE(next == kFail);
+        }
+        state = next;
+        REQUIRE((state == kFail) == (expected == kFail));
+        REQUIRE(pieces->pool.Accepts(state) == whole->pool.Accepts(expected));
+      }
+    }
+  }
 }
 
 TEST_CASE("a hostile pattern ends in an error, not in the memory of the host", "[.long]") {

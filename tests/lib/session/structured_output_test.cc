@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Outputs of sessions with grammars: they match whatever is sampled, drafted, thought, saved or
 // forked. What matches is judged by parsers that know nothing of grammars.
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <regex>
+#include <thread>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "lib/grammar/grammar.h"
 #include "lib/io/json.h"
 #include "lib/text/completion_markup.h"
@@ -370,6 +374,83 @@ TEST_CASE("what contradicts a grammar is an error that says so") {
   REQUIRE_FAILS(session->Step(), absl::StatusCode::kInvalidArgument, "not banned");
   REQUIRE_OK(session->SetSampling({.grammar = yes}));
   REQUIRE(ContentOf(Speak(*session), ThinkingMode::kChat) == "yes");
+}
+
+// Compiles at once. The tokens lead to more states than can be searched in time.
+constexpr char kHard[] = "(?=.*a.{200})(?=.*e.{201})(?=.*t.{202})(?=.*n.{203}).*";
+
+double SecondsSince(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Allows the tokens that spell `text`, and no others.
+void AllowOnly(const Engine& engine, absl::string_view text, Session* session) {
+  std::vector<uint32_t> words(static_cast<size_t>(TokenMaskWords(engine.config().vocab_size)));
+  const auto tokens = *engine.text().grammar_tokens();
+  for (size_t token = 0; token < tokens->bytes.size(); ++token) {
+    if (tokens->bytes[token] == text) words[token / 32] |= uint32_t{1} << (token % 32);
+  }
+  REQUIRE_OK(session->SetAllowed(words));
+}
+
+TEST_CASE("a session whose masks take long holds up no other, not even one of its grammar") {
+  const std::shared_ptr<Engine> engine = OpenEngine(0);
+  const auto tokens = *engine->text().grammar_tokens();
+  // After "b" no mask is found in time.
+  const SharedGrammar hard = Grammar::OfRegex(absl::StrCat("a*|b", kHard), tokens).value();
+  const std::unique_ptr<Session> free = OpenColdSession(engine), same = OpenColdSession(engine),
+                                 slow = OpenColdSession(engine);
+  const std::vector<int32_t> prompt = ChatPrompt(*engine, kQuestion);
+  REQUIRE_OK(free->SetSampling({.banned_tokens = engine->eos_tokens()}));
+  REQUIRE_OK(same->SetSampling({.banned_tokens = engine->eos_tokens(), .grammar = hard}));
+  REQUIRE_OK(slow->SetSampling({.grammar = hard}));
+  for (Session* session : {free.get(), same.get(), slow.get()}) {
+    REQUIRE_OK(session->Sync(prompt));
+    REQUIRE_OK(session->Prefill(0, nullptr));
+  }
+  AllowOnly(*engine, "b", slow.get());
+  REQUIRE_OK(slow->Step());
+  AllowOnly(*engine, "a", same.get());
+  for (int i = 0; i < 4; ++i) REQUIRE_OK(same->Step());
+
+  Session* const sessions[] = {free.get(), same.get(), slow.get()};
+  std::vector<absl::StatusOr<StepResult>> results(3, StepResult{});
+  const auto begin = std::chrono::steady_clock::now();
+  double longest = 0;
+  int calls = 0;
+  do {
+    const auto call = std::chrono::steady_clock::now();
+    REQUIRE_OK(Session::StepAll(sessions, absl::MakeSpan(results)));
+    longest = std::max(longest, SecondsSince(call));
+    REQUIRE_OK(results[0]);
+    REQUIRE(results[0]->token >= 0);
+    REQUIRE_OK(results[1]);
+    ++calls;
+    // The masks' threads make way for others.
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  } while (results[2].ok() && calls < 1900);
+  const double whole = SecondsSince(begin);
+  INFO(calls << " calls in " << whole << " s, the longest took " << longest << " s");
+  REQUIRE(calls > 10);
+  REQUIRE(longest < whole / 4);
+  REQUIRE_FAILS(results[2], absl::StatusCode::kUnimplemented, "to find what may follow");
+  // Those that go on are not harmed.
+  REQUIRE_OK(same->Step());
+}
+
+TEST_CASE("a sync computes no mask, and the first one fails its session alone") {
+  const std::shared_ptr<Engine> engine = OpenEngine(0);
+  const SharedGrammar hard = Grammar::OfRegex(kHard, *engine->text().grammar_tokens()).value();
+  const std::unique_ptr<Session> session = OpenColdSession(engine);
+  REQUIRE_OK(session->SetSampling({.grammar = hard}));
+  const auto begin = std::chrono::steady_clock::now();
+  REQUIRE_OK(session->Sync(ChatPrompt(*engine, kQuestion)));
+  const double sync = SecondsSince(begin);
+  REQUIRE_FAILS(session->Step(), absl::StatusCode::kUnimplemented, "to find what may follow");
+  INFO("the sync took " << sync << " s, the step " << SecondsSince(begin) << " s with it");
+  REQUIRE(sync < SecondsSince(begin) / 4);
+  REQUIRE_OK(session->SetSampling({}));
+  REQUIRE_OK(session->Step());
 }
 
 }  // namespace

@@ -396,7 +396,7 @@ pub struct dsv4_tool_options {
     pub choice: dsv4_tool_choice,
     pub name: *const c_char,
     pub lenient: i32,
-    pub reserved: i32,
+    pub quick: i32,
 }
 sized!(dsv4_tool_options);
 

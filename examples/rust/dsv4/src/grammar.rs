@@ -14,6 +14,8 @@ pub struct ToolOptions {
     pub name: Option<String>,
     /// Constraints of schemas that are not supported are left out.
     pub lenient: bool,
+    /// UNSUPPORTED if compiling takes more than about 20 ms.
+    pub quick: bool,
 }
 
 /// What an output must match, of the engine that opened it. Copies share it, and threads may.
@@ -70,6 +72,7 @@ impl Grammar {
             choice: options.choice.0,
             name: memory::text_of(&name),
             lenient: options.lenient as i32,
+            quick: options.quick as i32,
             ..Default::default()
         };
         let mut raw = std::ptr::null_mut();
@@ -92,6 +95,7 @@ impl Grammar {
             choice: options.choice.0,
             name: memory::text_of(&name),
             lenient: options.lenient as i32,
+            quick: options.quick as i32,
             ..Default::default()
         };
         let mut raw = std::ptr::null_mut();

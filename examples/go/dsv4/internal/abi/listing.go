@@ -239,7 +239,7 @@ func Listing() string {
 		field("dsv4_tool_options.choice", unsafe.Offsetof(v.choice), unsafe.Sizeof(v.choice))
 		field("dsv4_tool_options.name", unsafe.Offsetof(v.name), unsafe.Sizeof(v.name))
 		field("dsv4_tool_options.lenient", unsafe.Offsetof(v.lenient), unsafe.Sizeof(v.lenient))
-		field("dsv4_tool_options.reserved", unsafe.Offsetof(v.reserved), unsafe.Sizeof(v.reserved))
+		field("dsv4_tool_options.quick", unsafe.Offsetof(v.quick), unsafe.Sizeof(v.quick))
 	}
 	{
 		var v C.dsv4_parser_options

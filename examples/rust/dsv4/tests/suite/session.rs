@@ -100,7 +100,7 @@ fn answers_match_their_grammar() {
     let schema = answer(&engine.grammar(GrammarKind::SCHEMA, "{\"enum\": [7]}").unwrap());
     assert!(schema.contains('7'), "{}", schema);
     let options =
-        ToolOptions { choice: ToolChoice::REQUIRED, name: Some("b".into()), lenient: false };
+        ToolOptions { choice: ToolChoice::REQUIRED, name: Some("b".into()), ..Default::default() };
     let tools = "[{\"name\": \"a\"}, {\"name\": \"b\"}]";
     let call = answer(&engine.tool_grammar(tools, &options).unwrap());
     assert!(call.contains("invoke name=\"b\">"), "{}", call);
