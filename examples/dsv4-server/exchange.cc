@@ -9,15 +9,22 @@
 
 namespace server {
 
-void Exchange::Start(Host* host, const Threads& threads, std::string path, Read read,
+void Exchange::Start(Host* host, const Threads& threads, std::string path, bool slow, Read read,
                      ErrorResponse error_response, std::shared_ptr<HttpReply> reply) {
   const std::shared_ptr<Exchange> exchange(new Exchange(
       host, threads, std::move(path), std::move(read), error_response, std::move(reply)));
   exchange->self_ = exchange;
+  exchange->slow_ = slow;
   exchange->reply_->OnGone([weak = std::weak_ptr(exchange)] {
     const auto self = weak.lock();
     if (!self) return;
-    self->gone_ = true;
+    Read unread;
+    {
+      const std::lock_guard lock(self->mutex_);
+      self->gone_ = true;
+      // A body that waits for a reader is not to wait longer than its client.
+      if (!self->reading_) unread.swap(self->read_);
+    }
     self->Post(self->threads_.writers, &Exchange::Leave);
   });
   exchange->PostBegin();
@@ -61,25 +68,34 @@ void Exchange::Guard(const Function& compute) {
   } catch (const SlowGrammar&) {
     slow_ = true;
     PostBegin();
+  } catch (const Preempted&) {
+    BeginAgain(Stopping());
   } catch (const dsv4::Error& error) {
     if (error.code() != DSV4_ERR_DEVICE_LOST) return Fail(CurrentApiError());
-    // Once more, on the next engine.
-    generations_.clear();
-    place_.reset();
-    if (answer_ && begun_) {
-      Send();
-      failure_ = answer_->Failure(DeviceLost(error.what()));
-    }
-    answer_.reset();
+    BeginAgain(DeviceLost(error.what()));
     host_->Lost(std::exchange(opened_, nullptr), error.what());
-    PostBegin();
   } catch (...) {
     Fail(CurrentApiError());
   }
 }
 
+void Exchange::BeginAgain(const ApiError& failure) {
+  generations_.clear();
+  place_.reset();
+  if (answer_ && begun_) {
+    Send();
+    failure_ = answer_->Failure(failure);
+  }
+  answer_.reset();
+  PostBegin();
+}
+
 void Exchange::Begin() {
-  if (gone_) return Finish();
+  {
+    const std::lock_guard lock(mutex_);
+    reading_ = !gone_;
+  }
+  if (!reading_) return Finish();
   Guard([&] {
     const auto weak = weak_from_this();
     opened_ = host_->Get([weak] {
@@ -90,6 +106,7 @@ void Exchange::Begin() {
     answer_ = read_(slow_ ? opened_->model : opened_->quick_model, &identity_);
     candidates_ = answer_->candidates();
     unenforced_ = UnenforcedPlaces(candidates_[0].prompt->sampling.grammar);
+    const bool again = !seeds_.empty();
     for (size_t i = 0; i < candidates_.size(); ++i) {
       if (i == seeds_.size()) seeds_.push_back(candidates_[i].seed);
       candidates_[i].seed = seeds_[i];
@@ -97,9 +114,10 @@ void Exchange::Begin() {
     candidate_ = 0;
     again_ = 0;
     begun_ = false;
-    place_ = opened_->scheduler.Enter(candidates_.size(), [weak] {
+    const auto on_turn = [weak] {
       if (const auto self = weak.lock()) self->Post(self->threads_.readers, &Exchange::Open);
-    });
+    };
+    place_ = opened_->scheduler.Enter(candidates_.size(), again, on_turn);
   });
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A request while it is answered: read, queued for its sessions, generated, sent. No thread waits
-// for it. If the device is lost, the request is parsed and computed again on the next engine. The
-// tokens are the same. Tokens that were sent are not sent again.
+// for it. If the device is lost, the request is parsed and computed again on the next engine; so it
+// is where older requests need its part of the cache. The tokens are the same. Tokens that were
+// sent are not sent again.
 #pragma once
 
 #include <dsv4/dsv4.hpp>
@@ -27,7 +28,7 @@ namespace server {
 // The threads that requests are worked on by.
 struct Threads {
   Workers* readers;    // read requests and open sessions
-  Workers* compilers;  // read those whose grammars take long
+  Workers* compilers;  // read those whose texts or grammars take long
   Workers* writers;    // put tokens into answers
   Workers* texts;      // answer what needs no session: one thread bounds the memory of long texts
 };
@@ -39,9 +40,9 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   // An error as a response.
   using ErrorResponse = HttpResponse (*)(const std::string& path, const ApiError& error);
 
-  // Starts to answer `reply`. `path`: of the endpoint. The objects behind the pointers must outlive
-  // the answer.
-  static void Start(Host* host, const Threads& threads, std::string path, Read read,
+  // Starts to answer `reply`. `path`: of the endpoint; `slow`: reading takes long. The objects
+  // behind the pointers must outlive the answer.
+  static void Start(Host* host, const Threads& threads, std::string path, bool slow, Read read,
                     ErrorResponse error_response, std::shared_ptr<HttpReply> reply);
 
  private:
@@ -62,6 +63,9 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
   // Posts Begin.
   void PostBegin() { Post(slow_ ? threads_.compilers : threads_.readers, &Exchange::Begin); }
+  // Begins again, and computes the same tokens. `failure`: of the answer, should it not come to
+  // that.
+  void BeginAgain(const ApiError& failure);
   // Calls `compute`, and handles what it throws.
   template <class Function>
   void Guard(const Function& compute);
@@ -81,14 +85,15 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   Host* const host_;
   const Threads threads_;
   const std::string path_;
-  const Read read_;
+  Read read_;  // guarded by mutex_ until reading_
   const ErrorResponse error_response_;
   std::shared_ptr<HttpReply> reply_;  // null: finished
   std::shared_ptr<Exchange> self_;    // until Finish
 
   std::mutex mutex_;
   std::deque<std::pair<Workers*, Task>> tasks_;
-  bool busy_ = false;  // a task runs or is posted
+  bool busy_ = false;     // a task runs or is posted
+  bool reading_ = false;  // Begin has begun
   std::atomic<bool> gone_ = false;
   std::atomic<bool> advancing_ = false;  // Advance is among the tasks and has not begun
 

@@ -38,7 +38,7 @@ namespace {
 // Threads that read requests. They make way for the threads that compute.
 constexpr size_t kReaders = 4;
 constexpr int kReaderNiceness = 10;
-// Threads that read requests whose grammars take up to a second and 64 MiB to compile. They make
+// Threads that read requests whose grammars or texts take up to a second and some 64 MiB. They make
 // way for the readers too.
 constexpr size_t kCompilers = 2;
 constexpr int kCompilerNiceness = 15;

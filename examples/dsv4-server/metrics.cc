@@ -102,6 +102,11 @@ void Metrics::CountReopening(uint64_t count) {
   reopenings_ += count;
 }
 
+void Metrics::CountPreemption() {
+  const std::lock_guard lock(mutex_);
+  ++preemptions_;
+}
+
 std::string Metrics::Text(const std::string& model, const Load& load) const {
   const std::lock_guard lock(mutex_);
   const std::string labels = "model_name=\"" + Escaped(model) + "\"";
@@ -132,6 +137,9 @@ std::string Metrics::Text(const std::string& model, const Load& load) const {
   text += Heading(cache, "gauge", "The cache's blocks of 256 tokens.") + cache + "{" + labels +
           ",block_size=\"256\",num_gpu_blocks=\"" +
           std::to_string(load.engine.compressed_kv_blocks) + "\"} 1\n";
+  counter("vllm:num_preemptions_total",
+          "Requests that began again, because older ones needed their part of the cache.",
+          preemptions_);
   counter("vllm:prompt_tokens_total", "Tokens of prompts.", prompt_tokens_);
   counter("vllm:generation_tokens_total", "Tokens that were sampled.", generated_tokens_);
   counter("vllm:spec_decode_num_drafts_total", "Forward passes that verified drafts.",

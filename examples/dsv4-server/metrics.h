@@ -48,6 +48,8 @@ class Metrics {
   // A request that was answered; `reason` is its finish_reason, or "abort".
   void CountEnd(const std::string& reason, double seconds, const dsv4::SessionStats& stats);
 
+  // A request gave its part of the cache to older ones, and begins again.
+  void CountPreemption();
   // The model was opened again, here or in the worker before.
   void CountReopening(uint64_t count = 1);
 
@@ -56,7 +58,7 @@ class Metrics {
  private:
   mutable std::mutex mutex_;
   uint64_t prompt_tokens_ = 0, cached_tokens_ = 0, generated_tokens_ = 0;
-  uint64_t reopenings_ = 0;
+  uint64_t reopenings_ = 0, preemptions_ = 0;
   uint64_t draft_steps_ = 0, drafted_tokens_ = 0, accepted_tokens_ = 0;
   std::map<std::string, uint64_t> ended_;
   Histogram first_token_, next_token_, whole_, queue_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <exception>
 #include <iterator>
+#include <map>
 #include <utility>
 
 #include "examples/dsv4-server/api_error.h"
@@ -32,6 +33,7 @@ Scheduler::Scheduler(const dsv4::Engine& engine, Metrics* metrics, const Schedul
       most_sessions_(static_cast<size_t>(engine.info().max_sessions)),
       idle_(engine.metrics()),
       kept_(most_sessions_ / 2),
+      allowed_sessions_(most_sessions_),
       thread_([this] { Run(); }) {}
 
 Scheduler::~Scheduler() {
@@ -55,14 +57,15 @@ Scheduler::Place::~Place() {
   scheduler_->Grant();
 }
 
-std::unique_ptr<Scheduler::Place> Scheduler::Enter(size_t sessions, std::function<void()> on_turn) {
+std::unique_ptr<Scheduler::Place> Scheduler::Enter(size_t sessions, bool again,
+                                                   std::function<void()> on_turn) {
   std::unique_ptr<Place> place(new Place(this, sessions, std::move(on_turn)));
   {
     const std::lock_guard lock(mutex_);
     place->entry_ = waiting_.insert(waiting_.end(), place.get());
     try {
-      if (draining_) throw Stopping();
-      if (open_sessions_ + waiting_.size() > limits_.requests)
+      if (draining_ && !again) throw Stopping();
+      if (!again && open_sessions_ + waiting_.size() > limits_.requests)
         throw ApiError{429, "rate_limit_error",
                        std::to_string(limits_.requests) + " requests are running or waiting", "",
                        "too_many_requests"};
@@ -83,7 +86,8 @@ void Scheduler::Grant() {
   {
     const std::lock_guard lock(mutex_);
     while (!waiting_.empty() &&
-           (cancelled_ || open_sessions_ + waiting_.front()->sessions_ <= most_sessions_)) {
+           (cancelled_ || open_sessions_ == 0 ||
+            open_sessions_ + waiting_.front()->sessions_ <= allowed_sessions_)) {
       Place* place = waiting_.front();
       waiting_.pop_front();
       place->waits_ = false;
@@ -113,9 +117,10 @@ Scheduler::Generations Scheduler::Open(Place* place, const std::vector<Candidate
   }
   const std::lock_guard lock(mutex_);
   place->sessions_ -= generations.size();
+  ++last_opened_;
   for (const auto& generation : generations) {
     if (cancelled_) generation->Stop();
-    running_.push_back({generation});
+    running_.push_back({generation, last_opened_});
   }
   work_.notify_all();
   return generations;
@@ -305,7 +310,7 @@ void Scheduler::Run() {
       lock.lock();
       ended.insert(ended.end(), stepped.begin(), stepped.end());
     } else if (ended.empty() && !running_.empty() && kept_.size() == 0) {
-      ended.push_back(MakeRoom());
+      ended = MakeRoom();
     }
     const auto is_parked = [](const Running& running) { return running.parked; };
     if (kept_.size() > 0 && std::any_of(running_.begin(), running_.end(), is_parked)) {
@@ -337,6 +342,9 @@ void Scheduler::Close(const std::vector<Running*>& ended) {
       entry = next;
     }
     open_sessions_ -= closed.size();
+    for (const Running& running : closed) {
+      if (!running.preempted && allowed_sessions_ < most_sessions_) ++allowed_sessions_;
+    }
     last_request_ = Clock::now();
     for (Running& running : running_) running.parked = false;
     closed_.notify_all();
@@ -409,11 +417,34 @@ bool Scheduler::Deliver(Running* running, const dsv4_step_result& result) {
   }
 }
 
-Scheduler::Running* Scheduler::MakeRoom() {
-  Running& last = running_.back();
-  last.generation->Fail(std::make_exception_ptr(dsv4::Error(
-      DSV4_ERR_OUT_OF_BLOCKS, "the cache has no room for another token of this request")));
-  return &last;
+std::vector<Scheduler::Running*> Scheduler::MakeRoom() {
+  const uint64_t oldest = running_.front().request;
+  // The tokens of each of the others.
+  std::map<uint64_t, size_t> sizes;
+  for (const Running& running : running_) {
+    if (running.request != oldest)
+      sizes[running.request] += running.generation->session().tokens().size();
+  }
+  if (sizes.empty()) {
+    Running& last = running_.back();
+    last.generation->Fail(std::make_exception_ptr(dsv4::Error(
+        DSV4_ERR_OUT_OF_BLOCKS, "the cache has no room for another token of this request")));
+    return {&last};
+  }
+  uint64_t largest = 0;
+  for (const auto& [request, size] : sizes) {
+    if (largest == 0 || size >= sizes[largest]) largest = request;
+  }
+  std::vector<Running*> leaving;
+  for (Running& running : running_) {
+    if (running.request != largest) continue;
+    running.preempted = true;
+    running.generation->Fail(std::make_exception_ptr(Preempted()));
+    leaving.push_back(&running);
+  }
+  allowed_sessions_ = std::max<size_t>(open_sessions_ - leaving.size(), 1);
+  metrics_->CountPreemption();
+  return leaving;
 }
 
 }  // namespace server

@@ -26,6 +26,9 @@ namespace server {
 // Thrown to end a request whose client has disconnected.
 struct ClientGone {};
 
+// Ends the generations of a request whose part of the cache others need. It is to begin again.
+struct Preempted {};
+
 struct SchedulerLimits {
   size_t requests = 0;  // the most that run and wait
   // The engine is suspended after so long without a request. 0: never.
@@ -64,8 +67,9 @@ class Scheduler {
 
   // Enters the queue for so many sessions. `on_turn` is called once, by any thread and perhaps by
   // this call, when Open can be called; it must not block. Throws an ApiError with status 429 if
-  // too many requests wait and 503 if the server is stopping.
-  std::unique_ptr<Place> Enter(size_t sessions, std::function<void()> on_turn);
+  // too many requests wait, unless this one was there before (`again`), and 503 if the server is
+  // stopping.
+  std::unique_ptr<Place> Enter(size_t sessions, bool again, std::function<void()> on_turn);
 
   // After the turn of `place`: resumes the engine if it is suspended, opens a session for each
   // candidate, and starts to step them. `notify`: see Generation. `is_gone`: asked while the engine
@@ -102,8 +106,10 @@ class Scheduler {
  private:
   struct Running {
     std::shared_ptr<Generation> generation;
+    uint64_t request = 0;  // rises from one request to the next
     bool parked = false;   // the cache was full: continues when another request has ended
     bool started = false;  // has a token
+    bool preempted = false;
     std::chrono::steady_clock::time_point last_token = {};
   };
 
@@ -126,9 +132,10 @@ class Scheduler {
   bool Deliver(Running* running, const dsv4_step_result& result);
   // Closes the sessions of `ended` and removes them from running_.
   void Close(const std::vector<Running*>& ended);
-  // The cache has no room for a token of any session: ends the newest one. REQUIRES: the lock is
-  // held.
-  Running* MakeRoom();
+  // The cache has no room for a token of any session: returns the sessions to close, those of the
+  // longest request but for the oldest one. It begins again. If there is no other request, the
+  // oldest ends with an error. REQUIRES: the lock is held.
+  std::vector<Running*> MakeRoom();
 
   const dsv4::Engine& engine_;
   Metrics* const metrics_;
@@ -145,6 +152,10 @@ class Scheduler {
   std::list<Running> running_;
   std::list<Place*> waiting_;  // in order
   size_t open_sessions_ = 0;   // or granted
+  // How many may be open: fewer than most_sessions_ after a request was preempted, and one more
+  // with each request that ends.
+  size_t allowed_sessions_;
+  uint64_t last_opened_ = 0;  // Running::request
   std::chrono::steady_clock::time_point last_request_ = std::chrono::steady_clock::now();
   bool draining_ = false, cancelled_ = false, ending_ = false;
   bool probe_wanted_ = false, probe_lost_ = false;

@@ -22,6 +22,8 @@ namespace {
 constexpr double kProbeSeconds = 10;
 // A step that takes longer is not expected to end.
 constexpr double kLongestStepSeconds = 300;
+// Bytes whose tokens are found in about 50 ms.
+constexpr size_t kLongBody = 512 << 10;
 constexpr char kJsonType[] = "application/json";
 constexpr char kMessages[] = "/v1/messages";
 constexpr char kOneResponse[] = "/v1/responses/", kInputItems[] = "/input_items";
@@ -141,7 +143,7 @@ void Service::PostAnswer(const std::string& path, Request (*read)(const Model&, 
          // Kept as text, which is small, in case it must be read again.
          const auto body = std::make_shared<const std::string>(std::move(request.body));
          Exchange::Start(
-             host_, threads_, path,
+             host_, threads_, path, body->size() > kLongBody,
              [body, read](const Model& model, Identity* identity) {
                return std::make_unique<AnswerType>(model, read(model, ParseObject(*body)),
                                                    identity);
@@ -153,23 +155,40 @@ void Service::PostAnswer(const std::string& path, Request (*read)(const Model&, 
 void Service::PostText(const std::string& path, TextAnswer answer) {
   endpoints_.push_back(
       {"POST", path, [this, answer](HttpRequest request, std::shared_ptr<HttpReply> reply) {
-         auto shared = std::make_shared<const HttpRequest>(std::move(request));
-         threads_.texts->Post([this, shared = std::move(shared), reply = std::move(reply), answer] {
-           AnswerText(shared, reply, answer);
+         auto waiting = std::make_shared<TextRequest>();
+         waiting->reply = std::move(reply);
+         waiting->request = std::move(request);
+         waiting->reply->OnGone([weak = std::weak_ptr(waiting)] {
+           const auto gone = weak.lock();
+           if (!gone) return;
+           const std::lock_guard lock(gone->mutex);
+           gone->request.reset();
          });
+         threads_.texts->Post(
+             [this, waiting = std::move(waiting), answer] { AnswerText(waiting, answer); });
        }});
 }
 
-void Service::AnswerText(const std::shared_ptr<const HttpRequest>& request,
-                         const std::shared_ptr<HttpReply>& reply, const TextAnswer& answer) const {
+void Service::AnswerText(const std::shared_ptr<TextRequest>& waiting,
+                         const TextAnswer& answer) const {
+  std::optional<HttpRequest> request;
+  {
+    const std::lock_guard lock(waiting->mutex);
+    request.swap(waiting->request);
+  }
+  if (!request) return;
   try {
-    const auto again = [this, request, reply, answer] {
-      threads_.texts->Post([this, request, reply, answer] { AnswerText(request, reply, answer); });
+    const auto again = [this, waiting, answer] {
+      threads_.texts->Post([this, waiting, answer] { AnswerText(waiting, answer); });
     };
-    if (const std::shared_ptr<Opened> opened = host_->Get(again))
-      reply->Send({.body = answer(opened->model, ParseObject(request->body))});
+    if (const std::shared_ptr<Opened> opened = host_->Get(again)) {
+      waiting->reply->Send({.body = answer(opened->model, ParseObject(request->body))});
+      return;
+    }
+    const std::lock_guard lock(waiting->mutex);
+    waiting->request.swap(request);
   } catch (...) {
-    reply->Send(ErrorOf(request->path, CurrentApiError()));
+    waiting->reply->Send(ErrorOf(request->path, CurrentApiError()));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -54,8 +55,13 @@ class Service : public HttpHandler {
   // Endpoints that do not generate. `answer` returns the text of a JSON value.
   using TextAnswer = std::function<std::string(const Model&, const Json&)>;
   void PostText(const std::string& path, TextAnswer answer);
-  void AnswerText(const std::shared_ptr<const HttpRequest>& request,
-                  const std::shared_ptr<HttpReply>& reply, const TextAnswer& answer) const;
+  // A request that waits for the thread that answers it. If its client leaves, its memory is freed.
+  struct TextRequest {
+    std::shared_ptr<HttpReply> reply;
+    std::mutex mutex;
+    std::optional<HttpRequest> request;
+  };
+  void AnswerText(const std::shared_ptr<TextRequest>& waiting, const TextAnswer& answer) const;
 
   // The server computes, and does not stop.
   HttpResponse Health() const;

@@ -3,6 +3,7 @@
 // slow and many connections, pages of browsers, keys.
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <string>
@@ -270,6 +271,43 @@ TEST_CASE("A thousand slow senders and readers cost the others nothing") {
   const auto begin = Clock::now();
   CHECK(server.Wait() == 0);
   CHECK(SecondsSince(begin) < 40);
+}
+
+TEST_CASE("Clients whose schemas take long delay neither streams nor other schemas") {
+  const ServerProgram server({"--context", "4096"});
+  // As long to compile as the library allows, and then refused or of masks that are.
+  Json hard = Ask("Hi");
+  Json patterns = Json::array();
+  for (char letter = 'a'; letter <= 'p'; ++letter)
+    patterns.push_back({{"pattern", "^.*" + std::string(1, letter) + ".*$"}});
+  const auto with_schema = [](Json request, const Json& schema) {
+    request.update({{"max_tokens", 5}});
+    request["response_format"] = {{"type", "json_schema"},
+                                  {"json_schema", {{"name", "x"}, {"schema", schema}}}};
+    return PostOf(request, "Connection: close\r\n");
+  };
+  const std::string slow = with_schema(hard, {{"type", "string"}, {"oneOf", patterns}});
+  std::vector<RawConnection> hostile;
+  for (int i = 0; i < 16; ++i) {
+    hostile.emplace_back(server.port());
+    hostile.back().Send(slow);
+  }
+  // All of them took 5 seconds and more before others were read.
+  const auto begin = Clock::now();
+  RawConnection easy(server.port());
+  easy.Send(with_schema(Ask("Hi"), {{"type", "object"}, {"maxProperties", 0}}));
+  CHECK(StatusOf(easy.Receive(30)) == 200);
+  CHECK(SecondsSince(begin) < kAtOnce);
+  RawConnection stream(server.port());
+  Json request = Endless();
+  request["max_tokens"] = 300;
+  stream.Send(PostOf(request, "Connection: close\r\n"));
+  double longest = 0;
+  for (auto last = Clock::now(); !stream.Some(30).empty(); last = Clock::now())
+    longest = std::max(longest, SecondsSince(last));
+  INFO("longest gap: " << longest << " s");
+  CHECK(longest < kAtOnce / 2);
+  CHECK(SecondsSince(begin) < 2 * kAtOnce);
 }
 
 TEST_CASE("A session is free when its answer is computed, though nobody reads it") {

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load on dsv4-server. usage: load.py SERVER MODEL [hostile|streams|schemas]...
+"""Load on dsv4-server. usage: load.py SERVER MODEL [hostile|schemas|prompts|tokenize|streams]...
 
 Starts the program SERVER on the folder MODEL for each and prints what it took:
-hostile: 1,000 connections that send or read slowly, or have endless headers, beside one client's stream;
-schemas: 8 clients that repeat a schema whose masks are refused, beside one client's stream;
+hostile: 1,000 connections that send or read slowly and come back when they are closed, beside one client's stream;
+schemas: 8 clients that repeat a schema whose masks are refused, beside a stream and an easy schema;
+prompts: 8 clients that repeat long prompts, beside one client's stream;
+tokenize: 8 clients that have 8 MB of text tokenized, beside one client's stream;
 streams: 1,000 streams at once, and 16.
 """
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -28,6 +31,16 @@ class Server:
     def usage(self):
         return (f"{self.status('VmRSS') / 1024:.0f} MB now, {self.status('VmHWM') / 1024:.0f} MB at most, "
                 f"{self.status('Threads')} threads")
+
+    def connections(self):
+        """How many sockets the server has open: connections, and one that listens."""
+        folder, count = f"/proc/{self.process.pid}/fd", 0
+        for name in os.listdir(folder):
+            try:
+                count += os.readlink(f"{folder}/{name}").startswith("socket:")
+            except OSError:
+                pass
+        return count - 1
 
     def end(self):
         self.process.terminate()
@@ -51,6 +64,8 @@ async def stream(port, tokens):
     begin = last = time.monotonic()
     first, gap, count, whole = None, 0.0, 0, False
     async for line in reader:
+        if b'"error"' in line:
+            print("  ", line.decode().strip()[:300])
         if not line.startswith(b"data: "):
             continue
         now = time.monotonic()
@@ -64,76 +79,126 @@ async def stream(port, tokens):
                 gap = max(gap, now - last)
         last = now
     writer.close()
-    return count, first, gap, whole
+    return count, first or float("nan"), gap, whole
 
 
-async def beside(name, port):
-    count, first, gap, whole = await stream(port, 400)
-    print(f"  a stream of 400 tokens {name}: whole: {whole}, first after {first:.3f} s, longest gap {gap:.3f} s")
+async def beside(name, port, tokens=400):
+    begin = time.monotonic()
+    count, first, gap, whole = await stream(port, tokens)
+    print(f"  a stream of {tokens} tokens {name}: whole: {whole}, {time.monotonic() - begin:.2f} s, first after "
+          f"{first:.3f} s, longest gap {gap:.3f} s")
 
 
-async def connect(port, data, repeat, seconds, read):
-    try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(data)
-        while True:
-            await asyncio.sleep(seconds)
-            if read:
-                if not await reader.read(1):
+async def answer(port, data):
+    """The status of one answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(data)
+    text = await reader.read()
+    writer.close()
+    return text.split(b" ")[1].decode()
+
+
+async def repeat(port, data, statuses):
+    """`data`: a function that returns a request."""
+    while True:
+        statuses.append(await answer(port, data()))
+
+
+async def loop(port, begin, more, seconds, reads, opened):
+    """Sends `begin`, then `more` every so many seconds, on a new connection whenever one ends."""
+    while True:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            opened.append(1)
+            writer.write(begin)
+            while True:
+                await asyncio.sleep(seconds)
+                if reads and not await reader.read(1):
                     break
-            writer.write(repeat)
-            await asyncio.wait_for(writer.drain(), 60)
-    except (OSError, asyncio.TimeoutError):
-        pass
+                if reader.at_eof():
+                    break
+                writer.write(more)
+                await asyncio.wait_for(writer.drain(), 60)
+        except (OSError, asyncio.TimeoutError):
+            await asyncio.sleep(.1)
+        else:
+            writer.close()
 
 
 async def hostile():
-    server = Server("--context", "4096")
+    server = Server("--context", "4096", "--max-requests", "16")
     print("hostile:", server.usage())
     await beside("alone", server.port)
     kinds = [
         (b"GET /health HTTP/1.1\r\nX: ", b"a", 1, False),  # a header, byte by byte
         (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
          b"Content-Length: 1000000\r\n\r\n" + b" " * 60000, b" ", 1, False),  # a body, byte by byte
-        (b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 90, b"X: a\r\n" * 99, .1, False),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 60, b"X: a\r\n", 1, False),  # lines
         (b"GET /marked.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20, b"", 1, True),  # a slow reader
     ]
-    tasks = [asyncio.create_task(connect(server.port, *kinds[i % len(kinds)])) for i in range(1000)]
+    opened = []
+    tasks = [asyncio.create_task(loop(server.port, *kinds[i % len(kinds)], opened)) for i in range(1000)]
     await asyncio.sleep(3)
-    print(" with 1,000 connections:", server.usage())
-    for _ in range(3):
+    for _ in range(4):
+        print(f" {server.connections()} connections open, {len(opened)} opened so far:", server.usage())
         await beside("with them", server.port)
-    print(" after them:", server.usage())
+        await asyncio.sleep(4)
+    print(f" {server.connections()} connections open, {len(opened)} opened so far:", server.usage())
     for task in tasks:
         task.cancel()
+    await asyncio.sleep(1)
+    print(" after them:", server.usage())
     print(" SIGTERM: exit code", server.end())
+
+
+async def under(name, server, data, streams=3, also=None):
+    """Streams beside 8 clients that repeat a request."""
+    print(f"{name}:", server.usage())
+    await beside("alone", server.port)
+    statuses = []
+    tasks = [asyncio.create_task(repeat(server.port, data, statuses)) for _ in range(8)]
+    await asyncio.sleep(1)
+    for _ in range(streams):
+        await beside("with them", server.port)
+        if also:
+            begin = time.monotonic()
+            status = await answer(server.port, also)
+            print(f"  an easy schema with them: status {status} after {time.monotonic() - begin:.3f} s")
+    await asyncio.sleep(3)
+    print(" answers meanwhile:", {status: statuses.count(status) for status in sorted(set(statuses))}, server.usage())
+    for task in tasks:
+        task.cancel()
+    await asyncio.sleep(2)
+    print(" after them:", server.usage())
+    print(" SIGTERM: exit code", server.end())
+
+
+def schema_body(schema):
+    return post({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5, "response_format": {
+        "type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}, "/v1/chat/completions")
 
 
 async def schemas():
-    server = Server("--context", "4096")
-    body = post({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5, "response_format": {
-        "type": "json_schema", "json_schema": {"name": "x", "schema": {
-            "type": "string", "oneOf": [{"pattern": f"^.*{c}.*$"} for c in "abcdefghijklmnop"]}}}},
-        "/v1/chat/completions")
-    print("schemas:", server.usage())
-    await beside("alone", server.port)
-    answers = []
+    hard = schema_body({"type": "string", "oneOf": [{"pattern": f"^.*{c}.*$"} for c in "abcdefghijklmnop"]})
+    easy = schema_body({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
+    await under("schemas", Server("--context", "4096"), lambda: hard, also=easy)
 
-    async def repeat():
-        while True:
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(body)
-            answers.append((await reader.read()).split(b" ")[1])
-            writer.close()
 
-    tasks = [asyncio.create_task(repeat()) for _ in range(8)]
-    await asyncio.sleep(1)
-    for _ in range(3):
-        await beside("with them", server.port)
-    print(" answers meanwhile:", {status.decode(): answers.count(status) for status in set(answers)}, server.usage())
-    for task in tasks:
-        task.cancel()
-    print(" SIGTERM: exit code", server.end())
+async def prompts():
+    number = 0
+
+    def long():
+        nonlocal number
+        number += 1
+        text = " ".join(f"The {number + i}th cat sat on the mat." for i in range(300))
+        return post({"prompt": text, "max_tokens": 1})
+
+    await under("prompts", Server("--context", "4096"), long)
+
+
+async def tokenize():
+    body = post({"prompt": "The cat sat on the mat. " * 330000}, "/tokenize")
+    await under("tokenize", Server("--context", "4096"), lambda: body)
 
 
 async def streams():
@@ -148,5 +213,6 @@ async def streams():
 
 
 if __name__ == "__main__":
-    for name in sys.argv[3:] or ["hostile", "schemas", "streams"]:
-        asyncio.run({"hostile": hostile, "schemas": schemas, "streams": streams}[name]())
+    scenes = {scene.__name__: scene for scene in (hostile, schemas, prompts, tokenize, streams)}
+    for name in sys.argv[3:] or scenes:
+        asyncio.run(scenes[name]())

@@ -387,27 +387,46 @@ TEST_CASE("Keys, too many requests, and a stop that lets requests end") {
   CHECK(server.Wait() == 0);
 }
 
-TEST_CASE("A second signal cancels; a full cache is told") {
-  // Room for one conversation of the longest kind.
-  ServerProgram server({"--context", "1024", "--cache-tokens", "1024", "--max-sessions", "3"});
-  Json body = Endless();
-  body.erase("stream");
+TEST_CASE("Requests wait for a full cache; a second signal cancels") {
+  // Room for one of the prompts.
+  ServerProgram server({"--context", "1024", "--cache-tokens", "1024", "--max-sessions", "4"});
   std::vector<int> statuses(3);
-  std::vector<std::string> codes(3);
+  std::vector<Json> answers(3);
   std::vector<std::thread> clients;
+  const auto body_of = [](size_t first) {
+    std::string prompt;
+    for (size_t i = 0; i < 60; ++i)
+      prompt += "The " + std::to_string(first + i) + "th cat sat on the mat. ";
+    return Json{{"prompt", prompt}, {"max_tokens", 20}, {"ignore_eos", true}, {"seed", 7}};
+  };
+  const auto post = [&](const Json& body) {
+    return server.Client().Post("/v1/completions", body.dump(), "application/json");
+  };
   for (size_t i = 0; i < statuses.size(); ++i) {
     clients.emplace_back([&, i] {
-      const httplib::Result result = server.Client().Post(kChat, body.dump(), "application/json");
+      const httplib::Result result = post(body_of(1000 * (i + 1)));
       if (!result) return;
       statuses[i] = result->status;
-      if (result->status != 200) codes[i] = Json::parse(result->body)["error"].value("code", "");
+      answers[i] = Json::parse(result->body);
     });
   }
   for (std::thread& client : clients) client.join();
-  CHECK(std::count(statuses.begin(), statuses.end(), 200) >= 1);
-  for (size_t i = 0; i < statuses.size(); ++i) {
-    if (statuses[i] != 200) CHECK(std::to_string(statuses[i]) + codes[i] == "503out_of_cache");
+  // Those that find no room begin again when another has ended.
+  CHECK(statuses == std::vector<int>(3, 200));
+  CHECK(server.Metric("vllm:num_preemptions_total{model_name=\"dsv4-tiny\"}") > 0);
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const httplib::Result alone = post(body_of(1000 * (i + 1)));
+    REQUIRE(alone);
+    CHECK(answers[i]["choices"] == Json::parse(alone->body)["choices"]);
   }
+  // One request that needs more than there is.
+  Json most = body_of(7000);
+  most["prompt"] = Json::array();
+  for (size_t i = 0; i < 4; ++i) most["prompt"].push_back(body_of(7000 + 100 * i)["prompt"]);
+  const httplib::Result refused = post(most);
+  REQUIRE(refused);
+  CHECK(refused->status == 503);
+  CHECK(Json::parse(refused->body)["error"]["code"] == "out_of_cache");
 
   std::atomic<bool> begun = false;
   std::string text;
