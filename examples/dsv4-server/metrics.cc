@@ -28,6 +28,22 @@ std::string Escaped(const std::string& text) {
   return out;
 }
 
+// Bounds are those of vLLM, so that dashboards show servers beside each other.
+std::vector<double> Latencies() {
+  return {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+          30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
+}
+
+std::vector<double> TokenTimes() {
+  return {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
+          0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
+}
+
+std::vector<double> Lengths() {
+  return {1,    2,    5,     10,    20,    50,     100,    200,    500,    1000,
+          2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000, 1000000};
+}
+
 }  // namespace
 
 Histogram::Histogram(std::vector<double> bounds)
@@ -57,10 +73,28 @@ Metrics::Metrics()
                     1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560}),
       next_token_({0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,
                    0.4,   0.5,    0.75,  1,    2.5,   5,    7.5,   10,  20,   40,  80}),
-      whole_({0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
-              30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680}),
-      queue_({0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
-              30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680}) {}
+      whole_(Latencies()),
+      queue_(Latencies()),
+      prefill_(Latencies()),
+      decode_(Latencies()),
+      inference_(Latencies()),
+      per_token_(TokenTimes()),
+      prompt_lengths_(Lengths()),
+      answer_lengths_(Lengths()),
+      max_tokens_(Lengths()),
+      step_tokens_({1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}),
+      candidates_({1, 2, 5, 10, 20}) {}
+
+void Metrics::CountRequest(size_t candidates, int64_t max_tokens) {
+  const std::lock_guard lock(mutex_);
+  candidates_.Add(static_cast<double>(candidates));
+  if (max_tokens > 0) max_tokens_.Add(static_cast<double>(max_tokens));
+}
+
+void Metrics::CountStep(uint64_t tokens) {
+  const std::lock_guard lock(mutex_);
+  step_tokens_.Add(static_cast<double>(tokens));
+}
 
 void Metrics::LeaveQueue(double seconds) {
   const std::lock_guard lock(mutex_);
@@ -95,6 +129,14 @@ void Metrics::CountEnd(const std::string& reason, double seconds, const dsv4::Se
   draft_steps_ += static_cast<uint64_t>(stats.draft_steps);
   drafted_tokens_ += static_cast<uint64_t>(stats.drafted_tokens);
   accepted_tokens_ += static_cast<uint64_t>(stats.accepted_tokens);
+  if (stats.prompt_tokens == 0) return;  // it had no session
+  prompt_lengths_.Add(static_cast<double>(stats.prompt_tokens));
+  answer_lengths_.Add(static_cast<double>(stats.generated_tokens));
+  prefill_.Add(stats.prefill_seconds);
+  decode_.Add(stats.decode_seconds);
+  inference_.Add(stats.prefill_seconds + stats.decode_seconds);
+  if (stats.generated_tokens > 1)
+    per_token_.Add(stats.decode_seconds / static_cast<double>(stats.generated_tokens - 1));
 }
 
 void Metrics::CountReopening(uint64_t count) {
@@ -177,7 +219,22 @@ std::string Metrics::Text(const std::string& model, const Load& load) const {
   histogram("vllm:time_to_first_token_seconds", "From the request to its first token.",
             first_token_);
   histogram("vllm:inter_token_latency_seconds", "Between two tokens of a request.", next_token_);
+  histogram("vllm:time_per_output_token_seconds", "The same as vllm:inter_token_latency_seconds.",
+            next_token_);
+  histogram("vllm:request_time_per_output_token_seconds",
+            "The mean time of a request's tokens after the first.", per_token_);
   histogram("vllm:request_queue_time_seconds", "From the request to its session.", queue_);
+  histogram("vllm:request_prefill_time_seconds", "Of steps up to a request's first token.",
+            prefill_);
+  histogram("vllm:request_decode_time_seconds", "Of a request's later steps.", decode_);
+  histogram("vllm:request_inference_time_seconds", "Of all of a request's steps.", inference_);
+  histogram("vllm:request_prompt_tokens", "Tokens of a request's prompt.", prompt_lengths_);
+  histogram("vllm:request_generation_tokens", "Tokens of a request's answer.", answer_lengths_);
+  histogram("vllm:request_params_max_tokens", "The most tokens that a request asks for.",
+            max_tokens_);
+  histogram("vllm:request_params_n", "Candidates that a request asks for.", candidates_);
+  histogram("vllm:iteration_tokens_total", "Tokens of prompts and answers in a step.",
+            step_tokens_);
   histogram("vllm:e2e_request_latency_seconds", "From the request to its last token.", whole_);
   return text;
 }

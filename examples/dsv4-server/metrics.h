@@ -39,10 +39,14 @@ class Metrics {
  public:
   Metrics();
 
+  // A request for so many candidates; `max_tokens`: 0 if it does not say.
+  void CountRequest(size_t candidates, int64_t max_tokens);
   void CountPrompt(const dsv4::SessionStats& stats);
   // A request has its sessions after so long in the queue.
   void LeaveQueue(double seconds);
   void CountToken();
+  // A step of so many tokens of prompts and answers.
+  void CountStep(uint64_t tokens);
   void FirstToken(double seconds);
   void NextToken(double seconds);
   // A request that was answered; `reason` is its finish_reason, or "abort".
@@ -62,6 +66,9 @@ class Metrics {
   uint64_t draft_steps_ = 0, drafted_tokens_ = 0, accepted_tokens_ = 0;
   std::map<std::string, uint64_t> ended_;
   Histogram first_token_, next_token_, whole_, queue_;
+  Histogram prefill_, decode_, inference_, per_token_;                    // seconds of a request
+  Histogram prompt_lengths_, answer_lengths_, max_tokens_, step_tokens_;  // tokens
+  Histogram candidates_;
 };
 
 }  // namespace server

@@ -59,7 +59,7 @@ Scheduler::Place::~Place() {
 
 std::unique_ptr<Scheduler::Place> Scheduler::Enter(size_t sessions, bool again,
                                                    std::function<void()> on_turn) {
-  std::unique_ptr<Place> place(new Place(this, sessions, std::move(on_turn)));
+  std::unique_ptr<Place> place(new Place(this, sessions, again, std::move(on_turn)));
   {
     const std::lock_guard lock(mutex_);
     place->entry_ = waiting_.insert(waiting_.end(), place.get());
@@ -105,7 +105,11 @@ Scheduler::Generations Scheduler::Open(Place* place, const std::vector<Candidate
     const std::lock_guard lock(mutex_);
     if (cancelled_) throw Stopping();
   }
-  metrics_->LeaveQueue(SecondsSince(place->begin_));
+  // What begins again was counted.
+  if (!place->again_) {
+    metrics_->LeaveQueue(SecondsSince(place->begin_));
+    metrics_->CountRequest(candidates.size(), candidates[0].prompt->sampling.max_tokens);
+  }
   Wake(is_gone);
   Generations generations;
   for (const Candidate& candidate : candidates) {
@@ -113,7 +117,7 @@ Scheduler::Generations Scheduler::Open(Place* place, const std::vector<Candidate
     DropKept();
     generations.push_back(std::make_shared<Generation>(engine_, *candidate.prompt, candidate.seed,
                                                        place->begin_, notify, &kept_));
-    metrics_->CountPrompt(generations.back()->stats());
+    if (!place->again_) metrics_->CountPrompt(generations.back()->stats());
   }
   const std::lock_guard lock(mutex_);
   place->sessions_ -= generations.size();
@@ -369,6 +373,9 @@ std::vector<Scheduler::Running*> Scheduler::Step(const std::vector<Running*>& ba
   const dsv4_status status =
       dsv4_engine_step(engine_.get(), sessions.data(), batch.size(), &Generation::AddEvent,
                        users.data(), result_list.data(), statuses.data(), errors.data(), &error);
+  const uint64_t step_tokens = engine_.metrics().step_tokens;
+  if (step_tokens > step_tokens_) metrics_->CountStep(step_tokens - step_tokens_);
+  step_tokens_ = step_tokens;
   if (status != DSV4_OK) {
     const std::exception_ptr failure = FailureOf(status, error);
     for (Running* running : batch) running->generation->Fail(failure);

@@ -47,11 +47,12 @@ class Scheduler {
 
    private:
     friend class Scheduler;
-    Place(Scheduler* scheduler, size_t sessions, std::function<void()> on_turn)
-        : scheduler_(scheduler), sessions_(sessions), on_turn_(std::move(on_turn)) {}
+    Place(Scheduler* scheduler, size_t sessions, bool again, std::function<void()> on_turn)
+        : scheduler_(scheduler), sessions_(sessions), again_(again), on_turn_(std::move(on_turn)) {}
 
     Scheduler* const scheduler_;
     size_t sessions_;  // that are wanted, or are granted and not open
+    const bool again_;
     std::function<void()> on_turn_;
     const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
     bool waits_ = true;
@@ -156,6 +157,7 @@ class Scheduler {
   // with each request that ends.
   size_t allowed_sessions_;
   uint64_t last_opened_ = 0;  // Running::request
+  uint64_t step_tokens_ = 0;  // the engine's, before the step
   std::chrono::steady_clock::time_point last_request_ = std::chrono::steady_clock::now();
   bool draining_ = false, cancelled_ = false, ending_ = false;
   bool probe_wanted_ = false, probe_lost_ = false;

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -326,21 +329,93 @@ TEST_CASE("A session is free when its answer is computed, though nobody reads it
   CHECK(text.find("data: [DONE]") != std::string::npos);
 }
 
-// Names from src/vllm_router/stats/engine_stats.py of vllm-project/production-stack, and from the
-// metrics that the Gateway API's inference extension asks model servers for.
-TEST_CASE("Routers for vLLM find the metrics that they read") {
-  const ServerProgram& server = SharedServer();
-  server.Post(kChat, Ask("What is the capital of France?"));
+// Names from src/vllm_router/stats/engine_stats.py of vllm-project/production-stack, from the
+// metrics that the Gateway API's inference extension asks model servers for, and those of
+// vllm/v1/metrics/loggers.py of vllm-project/vllm and its dashboards that have a meaning here.
+TEST_CASE("Routers and dashboards for vLLM find the metrics that they read") {
+  const ServerProgram server({"--context", "1024"});
+  Json request = Ask("What is the capital of France?");
+  request["max_tokens"] = 40;
+  server.Post(kChat, request);
   const httplib::Result metrics = server.Client().Get("/metrics");
   REQUIRE(metrics);
+  const std::string labels = "{model_name=\"dsv4-tiny\"";
   for (const char* name :
        {"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:gpu_cache_usage_perc",
         "vllm:kv_cache_usage_perc", "vllm:gpu_prefix_cache_hits_total",
-        "vllm:gpu_prefix_cache_queries_total", "vllm:request_queue_time_seconds_count"})
-    CHECK(metrics->body.find("\n" + std::string(name) + "{model_name=\"dsv4-tiny\"} ") !=
-          std::string::npos);
-  CHECK(metrics->body.find("\nvllm:cache_config_info{model_name=\"dsv4-tiny\",block_size=\"256\","
-                           "num_gpu_blocks=\"") != std::string::npos);
+        "vllm:gpu_prefix_cache_queries_total", "vllm:prefix_cache_hits_total",
+        "vllm:prefix_cache_queries_total", "vllm:num_preemptions_total", "vllm:prompt_tokens_total",
+        "vllm:generation_tokens_total"})
+    CHECK(metrics->body.find("\n" + std::string(name) + labels + "} ") != std::string::npos);
+  for (const char* name :
+       {"vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds",
+        "vllm:time_per_output_token_seconds", "vllm:request_time_per_output_token_seconds",
+        "vllm:e2e_request_latency_seconds", "vllm:request_queue_time_seconds",
+        "vllm:request_prefill_time_seconds", "vllm:request_decode_time_seconds",
+        "vllm:request_inference_time_seconds", "vllm:request_prompt_tokens",
+        "vllm:request_generation_tokens", "vllm:request_params_max_tokens", "vllm:request_params_n",
+        "vllm:iteration_tokens_total"}) {
+    INFO(name);
+    CHECK(metrics->body.find("# TYPE " + std::string(name) + " histogram\n") != std::string::npos);
+    CHECK(server.Metric(name + std::string("_count") + labels + "}") > 0);
+  }
+  CHECK(server.Metric("vllm:request_params_max_tokens_sum" + labels + "}") == 40);
+  CHECK(server.Metric("vllm:request_params_n_sum" + labels + "}") == 1);
+  CHECK(server.Metric("vllm:request_prompt_tokens_sum" + labels + "}") ==
+        server.Metric("vllm:prompt_tokens_total" + labels + "}"));
+  CHECK(server.Metric("vllm:request_generation_tokens_sum" + labels + "}") ==
+        server.Metric("vllm:generation_tokens_total" + labels + "}"));
+  CHECK(metrics->body.find("\nvllm:cache_config_info" + labels +
+                           ",block_size=\"256\",num_gpu_blocks=\"") != std::string::npos);
+}
+
+// The text format 0.0.4: a family's HELP and TYPE come once and before its samples, a histogram's
+// buckets rise to its count.
+TEST_CASE("The metrics are what Prometheus reads") {
+  const httplib::Result metrics = SharedServer().Client().Get("/metrics");
+  REQUIRE(metrics);
+  CHECK(metrics->get_header_value("Content-Type") == "text/plain; version=0.0.4");
+  REQUIRE(metrics->body.ends_with("\n"));
+  std::set<std::string> families;
+  std::string family, type;
+  double bucket = 0;
+  int samples = 0;
+  const std::regex sample(
+      R"(([a-z0-9]+:[a-zA-Z0-9_]+)\{([a-z_]+="[^"\\]*"(,[a-z_]+="[^"\\]*")*)\} (\S+))");
+  std::istringstream lines(metrics->body);
+  for (std::string line; std::getline(lines, line);) {
+    INFO(line);
+    std::smatch match;
+    if (line.starts_with("# HELP ")) {
+      family = line.substr(7, line.find(' ', 7) - 7);
+      CHECK(families.insert(family).second);
+      CHECK(line.size() > 8 + family.size());
+    } else if (line.starts_with("# TYPE ")) {
+      REQUIRE(line.starts_with("# TYPE " + family + " "));
+      type = line.substr(8 + family.size());
+      CHECK(std::set<std::string>{"counter", "gauge", "histogram"}.count(type) == 1);
+      bucket = 0;
+    } else {
+      REQUIRE(std::regex_match(line, match, sample));
+      ++samples;
+      const double value = std::stod(match[4]);
+      const std::string name = match[1];
+      if (type != "histogram") {
+        CHECK(name == family);
+        CHECK((type != "counter" || name.ends_with("_total")));
+        continue;
+      }
+      if (name == family + "_bucket") {
+        CHECK(value >= bucket);
+        bucket = value;
+      } else {
+        CHECK((name == family + "_sum" || name == family + "_count"));
+        if (name == family + "_count") CHECK(value == bucket);
+      }
+    }
+  }
+  CHECK(families.size() > 30);
+  CHECK(samples > 300);
 }
 
 TEST_CASE("Health is told at once, while the only session computes a long prompt") {
