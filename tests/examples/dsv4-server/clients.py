@@ -180,6 +180,62 @@ def langgraph_client(url):
             raise
 
 
+# A server of the Model Context Protocol, by either name of its class.
+MCP_SERVER = """
+from typing import Literal
+try:
+    from mcp.server.mcpserver import MCPServer as Server
+except ImportError:
+    from mcp.server.fastmcp import FastMCP as Server
+server = Server("weather")
+
+@server.tool()
+def get_weather(city: Literal["Paris", "Rome"], days: int = 1) -> str:
+    \"\"\"Weather of a city.\"\"\"
+    return f"sunny in {city}"
+
+@server.tool()
+def list_cities() -> list[str]:
+    \"\"\"Cities whose weather is known.\"\"\"
+    return ["Paris", "Rome"]
+
+server.run()
+"""
+
+
+def mcp_client(url):
+    import openai
+    from mcp import ClientSession, StdioServerParameters, stdio_client
+
+    async def run():
+        client = openai.AsyncOpenAI(base_url=url + "/v1")
+        parameters = StdioServerParameters(command=sys.executable, args=["-c", MCP_SERVER])
+        async with stdio_client(parameters) as streams, ClientSession(*streams) as session:
+            await session.initialize()
+            listed = [tool.model_dump(by_alias=True) for tool in (await session.list_tools()).tools]
+            tools = [{"type": "function", "function": {"name": tool["name"], "description": tool["description"],
+                                                       "parameters": tool["inputSchema"]}} for tool in listed]
+            expect(len(tools) == 2, listed)
+            for tool in tools:
+                messages = [{"role": "user", "content": "How is the weather in Paris?"}]
+                choice = {"type": "function", "function": {"name": tool["function"]["name"]}}
+                for turn in range(2):
+                    answer = await client.chat.completions.create(
+                        model=MODEL, messages=messages, tools=tools, max_tokens=100, temperature=0,
+                        tool_choice=choice if turn == 0 else "none", parallel_tool_calls=False)
+                    message = answer.choices[0].message
+                    messages.append(message.model_dump(exclude_none=True))
+                    for call in message.tool_calls or []:
+                        result = await session.call_tool(call.function.name, json.loads(call.function.arguments))
+                        content = result.model_dump(by_alias=True)
+                        expect(not content["isError"], content)
+                        text = "".join(part["text"] for part in content["content"])
+                        messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
+                expect(any(message["role"] == "tool" for message in messages), messages)
+
+    asyncio.run(run())
+
+
 CLIENTS = {
     "openai": openai_client,
     "anthropic": anthropic_client,
@@ -188,6 +244,7 @@ CLIENTS = {
     "pydantic-ai-slim": pydantic_ai_client,
     "openai-agents": openai_agents_client,
     "langgraph": langgraph_client,
+    "mcp": mcp_client,
 }
 
 
