@@ -31,12 +31,13 @@ if ! command -v dpkg-query >/dev/null; then
   case $(sed -n 's/^ID=//p;s/^ID_LIKE=//p' /etc/os-release 2>/dev/null) in
     *fedora*)
       echo "Fedora: sudo dnf install gcc-c++ cmake ninja-build pkgconf abseil-cpp-devel highway-devel simdjson-devel" \
-        "pcre2-devel xxhash-devel libedit-devel protobuf-devel protobuf-compiler boost-devel json-devel catch2-devel" \
+        "pcre2-devel xxhash-devel libedit-devel protobuf-devel protobuf-compiler boost-devel json-devel" \
+        "cpp-httplib-devel nodejs-marked catch2-devel" \
         "google-benchmark-devel qt6-qtbase-devel libabigail curl file doxygen cargo rust golang"
       ;;
     *arch*)
       echo "Arch: sudo pacman -S base-devel cmake ninja pkgconf abseil-cpp highway simdjson pcre2 xxhash libedit" \
-        "protobuf boost nlohmann-json catch2 benchmark qt6-base curl file doxygen rust go; libabigail is in the AUR"
+        "protobuf boost nlohmann-json cpp-httplib marked catch2 benchmark qt6-base curl file doxygen rust go; libabigail is in the AUR"
       ;;
     *) echo "Debian calls them:" $packages ;;
   esac

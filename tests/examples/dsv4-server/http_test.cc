@@ -316,7 +316,10 @@ TEST_CASE("Clients whose schemas take long delay neither streams nor other schem
 TEST_CASE("A session is free when its answer is computed, though nobody reads it") {
   const ServerProgram server({"--context", "4096", "--max-sessions", "1"});
   RawConnection slow(server.port(), 4096);
-  slow.Send(PostOf(Endless()));
+  // About 2 MB, more than the sockets hold.
+  Json request = Endless();
+  request.update({{"max_tokens", 800}, {"logprobs", true}, {"top_logprobs", 20}});
+  slow.Send(PostOf(request));
   server.AwaitMetric("vllm:num_requests_running{model_name=\"dsv4-tiny\"}", 1);
   const Json answer = server.Post(kChat, Ask("What is the capital of France?"));
   CHECK(answer["choices"][0]["message"]["content"] == "The capital of France is Paris.");
