@@ -101,12 +101,13 @@ def llama_benchy(url, model, folder):
 
 def guidellm(url, model, folder):
     (folder / "data.jsonl").write_text("".join(json.dumps({"prompt": f"{n}. " + SENTENCE}) + "\n" for n in range(20)))
-    for api in ("/v1/chat/completions", "/v1/completions"):
-        run(folder, "guidellm", "benchmark", "run", "--target", url, "--model", NAME, "--request-format", api,
-            "--processor", model, "--data", folder / "data.jsonl", "--profile", "concurrent", "--rate", 2,
-            "--max-requests", 6, "--outputs", "json", "--output-dir", folder, "--disable-console-interactive",
-            GUIDELLM__MAX_WORKER_PROCESSES="1")
-        report = json.loads((folder / "benchmarks.json").read_text())
+    for api in ("/v1/chat/completions", "/v1/completions", "/v1/responses"):
+        run(folder, "guidellm", "run", "--backend",
+            f"kind=openai_http,target={url},model={NAME},request_format={api},max_tokens=16", "--tokenizer",
+            f"kind=huggingface_auto,model={model}", "--data", f"kind=json_file,path={folder}/data.jsonl", "--profile",
+            "kind=concurrent,streams=2", "--constraint", "kind=max_requests,count=6", "--output",
+            f"kind=json,path={folder}/out.json", "--disable-console-interactive", GUIDELLM__MAX_WORKER_PROCESSES="1")
+        report = json.loads((folder / "out.json").read_text())
         totals = report["benchmarks"][0]["metrics"]["request_totals"]
         expect(totals["successful"] >= 6 and totals["errored"] == 0, totals)
 
