@@ -81,6 +81,9 @@ class ExpressionPool {
   // Whether the empty string matches.
   bool Accepts(Expr state) const { return nodes_[state].nullable; }
 
+  // Whether any string matches.
+  bool Matches(Expr state) { return Alive(state); }
+
   // Splits a state into `first` followed by `second`. `first` ends with the first part that cannot
   // be empty. False if the state is not such a sequence.
   bool Split(Expr state, Expr* first, Expr* second);

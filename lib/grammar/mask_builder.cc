@@ -72,7 +72,10 @@ void MaskBuilder::AddTo(Expr state, MaskBits* bits) {
   if (!alternatives.empty()) {
     // A copy, because the pool may move the elements of the span.
     const std::vector<Expr> parts(alternatives.begin(), alternatives.end());
-    for (const Expr part : parts) AddTo(part, bits);
+    for (const Expr part : parts) {
+      // One that matches nothing may begin like one that does.
+      if (pool_->Matches(part)) AddTo(part, bits);
+    }
     return;
   }
   const auto add = [&](uint32_t node, Expr) {

@@ -76,6 +76,18 @@ TEST_CASE("masks hold exactly the tokens that may follow") {
              "a");
 }
 
+TEST_CASE("a mask has no token of an alternative that matches nothing") {
+  // Nothing follows "q" that begins with both "a" and "b".
+  const auto grammar = Grammar::OfRegex("q(?=a)(?=b).*|c", Tokens());
+  REQUIRE_OK(grammar);
+  Matcher matcher;
+  matcher.Reset(*grammar, Matcher::Start::kContent);
+  const auto mask = matcher.Mask();
+  REQUIRE_OK(mask);
+  CHECK_FALSE(Holds(**mask, 1 + 'q'));
+  CHECK(Holds(**mask, 1 + 'c'));
+}
+
 TEST_CASE("pushes are taken back, and copies go their own way") {
   const auto grammar = Grammar::OfRegex("abc|abd", Tokens());
   REQUIRE_OK(grammar);
