@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "capi/engine_options.h"
 
+#include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -31,6 +33,8 @@ constexpr Named<RowFormat> kCacheFormats[] = {{"packed", RowFormat::kPacked},
                                               {"bf16", RowFormat::kBf16},
                                               {"fp8_per_tensor", RowFormat::kFp8PerTensor},
                                               {"f32", RowFormat::kF32}};
+
+constexpr double kLongestStepLimit = 86400;  // seconds
 
 constexpr Named<bool> kSwitch[] = {{"on", true}, {"off", false}};
 
@@ -83,6 +87,16 @@ constexpr Setting kSettings[] = {
      }},
     {"numerics", [](absl::string_view key, absl::string_view text, absl::string_view place,
                     OpenOptions* o) { return Choose(kNumerics, key, text, place, &o->numerics); }},
+    {"step_limit_seconds",
+     [](absl::string_view key, absl::string_view text, absl::string_view place, OpenOptions* o) {
+       double seconds = 0;
+       if (!absl::SimpleAtod(text, &seconds) || !(seconds >= 0) || seconds > kLongestStepLimit) {
+         return InvalidValue(place, " is ", Quoted(absl::StrCat(key, "=", text)),
+                             "; expected 0 (no limit) to ", kLongestStepLimit, " seconds");
+       }
+       o->step_limit = std::chrono::milliseconds(std::llround(std::ceil(seconds * 1e3)));
+       return absl::OkStatus();
+     }},
     {"tuning_dir",
      [](absl::string_view, absl::string_view text, absl::string_view, OpenOptions* o) {
        o->tuning_dir = std::string(text);

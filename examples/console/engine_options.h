@@ -33,7 +33,7 @@ void AddSetting(Target* target, const std::string&, const std::string& value) {
 }
 inline constexpr char kCacheFormat[] = "cache_format", kCpuExperts[] = "cpu_experts",
                       kExpertProfile[] = "expert_profile", kNumerics[] = "numerics",
-                      kTuningDir[] = "tuning_dir";
+                      kStepLimit[] = "step_limit_seconds", kTuningDir[] = "tuning_dir";
 
 // Drafts on the command line, where 0 is none, as the library's max_draft_tokens.
 inline int32_t ParseDrafts(const std::string& name, const std::string& value) {
@@ -79,6 +79,9 @@ inline constexpr Option<Target> kEngineOptions[] = {
      AddSetting<kCacheFormat, Target>},
     {"", "--drafter", "auto|mtp|dspark|ngram", "who drafts (default: the model's own drafter)",
      SetName<kDrafters, &Target::engine, &dsv4::EngineOptions::drafter>},
+    {"", "--step-limit", "SECONDS",
+     "give up a GPU that does not answer for so long (default: 120; 0: never)",
+     AddSetting<kStepLimit, Target>},
     {"", "--tuning", "DIR", "tuning tables to use instead of the library's (cuda)",
      AddSetting<kTuningDir, Target>},
 };

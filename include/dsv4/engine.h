@@ -218,6 +218,13 @@ typedef struct dsv4_engine_options {
    * expert_profile.
    * - numerics: "published" rounds to bf16 as the published code; "fp32" and "exact" are for
    *   verification, with the reference backend only.
+   * - step_limit_seconds: how long a step waits for one call of the GPU's driver; 0 = without end.
+   *   Default: 120. After some failures of a GPU such a call never returns. The step then ends with
+   *   DEVICE_LOST, as do all later calls that compute, and dsv4_engine_resume. The library leaves
+   *   behind the thread of the step, which never continues, and keeps the engine's memory until the
+   *   process ends: only another process can use the GPU again. Closing sessions and the engine
+   *   still returns. The known-answer test has the default limit. CUDA and AUTO only (otherwise
+   *   UNSUPPORTED).
    * - tuning_dir: a folder of tuning files written by dsv4-tune, which replace the built-in ones
    *   for the same kernels. Changes speed, never results. CUDA backend only (otherwise
    *   UNSUPPORTED). NOT_FOUND if it does not exist, CORRUPT for an invalid file. */

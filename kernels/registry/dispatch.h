@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/registry/kernel_entry.h"
 #include "kernels/registry/tuning_table.h"
+#include "lib/device/watched_thread.h"
 
 namespace dsv4 {
 
@@ -66,6 +67,7 @@ class Dispatch {
     launch.multiprocessors = traits_.multiprocessors;
     launch.config = choice.table == nullptr ? nullptr : &choice.table->For(DimsOf(params));
     if (recorder_ == nullptr) [[likely]] {
+      const DriverCall in_driver;  // on a GPU
       choice.entry->launch(launch, &params);
     } else {
       recorder_->Record(*choice.entry, &params, CostOf(params),

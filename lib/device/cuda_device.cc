@@ -15,6 +15,7 @@
 #include "lib/device/cuda_images.h"
 #include "lib/device/cuda_status.h"
 #include "lib/device/driver_version.h"
+#include "lib/device/watched_thread.h"
 
 namespace dsv4 {
 namespace {
@@ -24,6 +25,31 @@ constexpr int64_t kStagingAlignment = 64;
 constexpr auto kLongestHold = std::chrono::milliseconds(20);
 
 thread_local int scopes_of_thread = 0;  // that are open, of all devices
+
+cudaStream_t HandleOf(const CudaStream& stream) {
+  return static_cast<cudaStream_t>(stream.handle());
+}
+
+cudaError_t RecordEvent(void* event, const CudaStream& stream) {
+  const DriverCall in_driver;
+  return cudaEventRecord(static_cast<cudaEvent_t>(event), HandleOf(stream));
+}
+
+cudaError_t AwaitEvent(void* event) {
+  const DriverCall in_driver;
+  return cudaEventSynchronize(static_cast<cudaEvent_t>(event));
+}
+
+cudaError_t AwaitStream(const CudaStream& stream) {
+  const DriverCall in_driver;
+  return cudaStreamSynchronize(HandleOf(stream));
+}
+
+cudaError_t StartCopy(std::byte* to, const std::byte* from, int64_t bytes, cudaMemcpyKind kind,
+                      const CudaStream& stream) {
+  const DriverCall in_driver;
+  return cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, HandleOf(stream));
+}
 
 }  // namespace
 
@@ -77,8 +103,14 @@ class CudaGraph final : public Graph {
  public:
   CudaGraph(cudaGraphExec_t graph, cudaStream_t stream, std::shared_ptr<GraphClock> clock)
       : graph_(graph), stream_(stream), clock_(std::move(clock)) {}
-  ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
-  void Launch() override { clock_->Launch(graph_, stream_); }
+  ~CudaGraph() override {
+    const DriverCall in_driver;
+    cudaGraphExecDestroy(graph_);
+  }
+  void Launch() override {
+    const DriverCall in_driver;
+    clock_->Launch(graph_, stream_);
+  }
 
  private:
   cudaGraphExec_t graph_;
@@ -86,8 +118,14 @@ class CudaGraph final : public Graph {
   std::shared_ptr<GraphClock> clock_;
 };
 
-void FreeDevice(std::byte* data, int64_t) { cudaFree(data); }
-void FreePinned(std::byte* data, int64_t) { cudaFreeHost(data); }
+void FreeDevice(std::byte* data, int64_t) {
+  const DriverCall in_driver;
+  cudaFree(data);
+}
+void FreePinned(std::byte* data, int64_t) {
+  const DriverCall in_driver;
+  cudaFreeHost(data);
+}
 
 }  // namespace
 
@@ -182,6 +220,7 @@ absl::StatusOr<void*> CudaDevice::NewEvent(bool timed) {
 }
 
 CudaDevice::~CudaDevice() {
+  const DriverCall in_driver;
   const DeviceScope scope(this);
   for (const std::unique_ptr<CudaStream>* stream : {&stream_, &side_stream_, &copy_stream_}) {
     if (*stream == nullptr) continue;
@@ -210,16 +249,14 @@ CudaDevice::~CudaDevice() {
 absl::Status CudaDevice::RecordOn(const CudaStream& stream, void* event) {
   MutexLock lock(&mutex_);
   const DeviceScope scope(this);
-  return CheckCall(
-      cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream.handle())),
-      "recording an event");
+  return CheckCall(RecordEvent(event, stream), "recording an event");
 }
 
 absl::Status CudaDevice::WaitOn(const CudaStream& stream, void* event) {
   MutexLock lock(&mutex_);
   const DeviceScope scope(this);
-  return CheckCall(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.handle()),
-                                       static_cast<cudaEvent_t>(event), 0),
+  const DriverCall in_driver;
+  return CheckCall(cudaStreamWaitEvent(HandleOf(stream), static_cast<cudaEvent_t>(event), 0),
                    "ordering streams");
 }
 
@@ -240,8 +277,7 @@ absl::Status CudaDevice::StartLane(int lane, absl::Span<const MemoryCopy> copies
   LaneCopies& run = lane_copies_[own.last];
   {
     const DeviceScope scope(this);
-    DSV4_RETURN_IF_ERROR(CheckCall(cudaEventSynchronize(static_cast<cudaEvent_t>(run.arrived)),
-                                   "waiting for a copy"));
+    DSV4_RETURN_IF_ERROR(CheckCall(AwaitEvent(run.arrived), "waiting for a copy"));
   }
   LaneSeconds();
   DSV4_RETURN_IF_ERROR(CopyBetween(own.freed, run.begun, copies, run.arrived));
@@ -287,9 +323,7 @@ absl::Status CudaDevice::CopyBetween(void* after, void* begun, absl::Span<const 
     const DeviceScope scope(this);
     for (const MemoryCopy& copy : copies) {
       DSV4_RETURN_IF_ERROR(CheckCall(
-          cudaMemcpyAsync(copy.to, copy.from, static_cast<size_t>(copy.bytes), cudaMemcpyDefault,
-                          static_cast<cudaStream_t>(copy_stream_->handle())),
-          "copying"));
+          StartCopy(copy.to, copy.from, copy.bytes, cudaMemcpyDefault, *copy_stream_), "copying"));
     }
   }
   return RecordOn(*copy_stream_, done);
@@ -302,14 +336,13 @@ absl::Status CudaDevice::Mark(int number) {
 // Waits without the lock, so that sessions copy blocks meanwhile.
 absl::Status CudaDevice::Await(int number) {
   const DeviceScope scope(this);
-  return CheckCall(
-      cudaEventSynchronize(static_cast<cudaEvent_t>(marks_[static_cast<size_t>(number)])),
-      "waiting for the device");
+  return CheckCall(AwaitEvent(marks_[static_cast<size_t>(number)]), "waiting for the device");
 }
 
 absl::StatusOr<bool> CudaDevice::IsDone(void* event) {
   MutexLock lock(&mutex_);
   const DeviceScope scope(this);
+  const DriverCall in_driver;
   return Came(cudaEventQuery(static_cast<cudaEvent_t>(event)));
 }
 
@@ -403,6 +436,7 @@ double CudaDevice::GraphSecondsOf(absl::FunctionRef<void()> run) {
 // set before: it is cleared when the thread enters, and read when it leaves. Other failures show in
 // the calls that follow.
 int CudaDevice::Enter() {
+  const DriverCall in_driver;
   if (scopes_of_thread++ == 0) cudaGetLastError();
   int before = index_;
   cudaGetDevice(&before);
@@ -411,6 +445,7 @@ int CudaDevice::Enter() {
 }
 
 void CudaDevice::Leave(int before) {
+  const DriverCall in_driver;
   if (--scopes_of_thread == 0) {
     int none = cudaSuccess;
     launch_error_.compare_exchange_strong(none, cudaGetLastError());
@@ -423,7 +458,8 @@ absl::StatusOr<Buffer> CudaDevice::Allocate(int64_t bytes, absl::string_view pur
   MutexLock lock(&mutex_);
   const DeviceScope scope(this);
   void* data = nullptr;
-  const cudaError_t result = cudaMalloc(&data, static_cast<size_t>(bytes));
+  const cudaError_t result =
+      InDriver([&] { return cudaMalloc(&data, static_cast<size_t>(bytes)); });
   if (result == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // not sticky
     return OutOfDeviceMemory("cuda:", index_, ": cannot allocate ", bytes, " bytes for the ",
@@ -431,9 +467,9 @@ absl::StatusOr<Buffer> CudaDevice::Allocate(int64_t bytes, absl::string_view pur
   }
   DSV4_RETURN_IF_ERROR(CheckCall(result, "allocating memory"));
   Buffer buffer(static_cast<std::byte*>(data), bytes, FreeDevice);
-  DSV4_RETURN_IF_ERROR(CheckCall(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes),
-                                                 static_cast<cudaStream_t>(stream_->handle())),
-                                 "clearing memory"));
+  const DriverCall in_driver;
+  DSV4_RETURN_IF_ERROR(CheckCall(
+      cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), HandleOf(*stream_)), "clearing memory"));
   return buffer;
 }
 
@@ -457,7 +493,8 @@ absl::StatusOr<Buffer> CudaDevice::AllocateHost(int64_t bytes, absl::string_view
   if (bytes <= 0) return Buffer();
   const DeviceScope scope(this);
   void* data = nullptr;
-  const cudaError_t result = cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocDefault);
+  const cudaError_t result = InDriver(
+      [&] { return cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocDefault); });
   if (result == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     return OutOfHostMemory("cuda:", index_, ": cannot pin ", bytes,
@@ -472,18 +509,14 @@ absl::StatusOr<std::byte*> CudaDevice::Stage(int64_t bytes) {
   if (part_used_ + bytes > kPartBytes) {
     part_ = (part_ + 1) % parts_.size();
     part_used_ = 0;
-    DSV4_RETURN_IF_ERROR(
-        CheckCall(cudaEventSynchronize(static_cast<cudaEvent_t>(parts_[part_].event)),
-                  "waiting for a transfer"));
+    DSV4_RETURN_IF_ERROR(CheckCall(AwaitEvent(parts_[part_].event), "waiting for a transfer"));
   }
   return parts_[part_].data +
          std::exchange(part_used_, RoundUp(part_used_ + bytes, kStagingAlignment));
 }
 
 absl::Status CudaDevice::MarkPart() {
-  return CheckCall(cudaEventRecord(static_cast<cudaEvent_t>(parts_[part_].event),
-                                   static_cast<cudaStream_t>(stream_->handle())),
-                   "recording an event");
+  return CheckCall(RecordEvent(parts_[part_].event, *stream_), "recording an event");
 }
 
 absl::Status CudaDevice::Upload(std::byte* to, const std::byte* from, int64_t bytes) {
@@ -491,12 +524,11 @@ absl::Status CudaDevice::Upload(std::byte* to, const std::byte* from, int64_t by
   const DeviceScope scope(this);
   for (int64_t begin = 0; begin < bytes; begin += kPartBytes) {
     const int64_t part = std::min(kPartBytes, bytes - begin);
-    const auto size = static_cast<size_t>(part);
     DSV4_ASSIGN_OR_RETURN(std::byte* const staged, Stage(part));
-    std::memcpy(staged, from + begin, size);
-    DSV4_RETURN_IF_ERROR(CheckCall(cudaMemcpyAsync(to + begin, staged, size, cudaMemcpyHostToDevice,
-                                                   static_cast<cudaStream_t>(stream_->handle())),
-                                   "copying to the device"));
+    std::memcpy(staged, from + begin, static_cast<size_t>(part));
+    DSV4_RETURN_IF_ERROR(
+        CheckCall(StartCopy(to + begin, staged, part, cudaMemcpyHostToDevice, *stream_),
+                  "copying to the device"));
     DSV4_RETURN_IF_ERROR(MarkPart());
   }
   return CheckCall(cudaSuccess, "copying to the device");
@@ -506,7 +538,6 @@ absl::Status CudaDevice::Upload(std::byte* to, const std::byte* from, int64_t by
 // that steps run while a long session is saved or loaded.
 absl::Status CudaDevice::Gather(std::byte* to, absl::Span<const MemoryPiece> from) {
   const DeviceScope scope(this);
-  const auto stream = static_cast<cudaStream_t>(stream_->handle());
   for (size_t next = 0; next < from.size();) {
     if (from[next].bytes > kPartBytes) {
       DSV4_RETURN_IF_ERROR(Download(to, from[next].data, from[next].bytes));
@@ -517,13 +548,12 @@ absl::Status CudaDevice::Gather(std::byte* to, absl::Span<const MemoryPiece> fro
     DSV4_ASSIGN_OR_RETURN(std::byte* const staged, Stage(kPartBytes));
     int64_t used = 0;
     for (; next < from.size() && used + from[next].bytes <= kPartBytes; ++next) {
-      DSV4_RETURN_IF_ERROR(CheckCall(
-          cudaMemcpyAsync(staged + used, from[next].data, static_cast<size_t>(from[next].bytes),
-                          cudaMemcpyDeviceToHost, stream),
-          "copying from the device"));
+      DSV4_RETURN_IF_ERROR(CheckCall(StartCopy(staged + used, from[next].data, from[next].bytes,
+                                               cudaMemcpyDeviceToHost, *stream_),
+                                     "copying from the device"));
       used += from[next].bytes;
     }
-    DSV4_RETURN_IF_ERROR(CheckCall(cudaStreamSynchronize(stream), "waiting for the device"));
+    DSV4_RETURN_IF_ERROR(CheckCall(AwaitStream(*stream_), "waiting for the device"));
     std::memcpy(to, staged, static_cast<size_t>(used));
     to += used;
   }
@@ -532,7 +562,6 @@ absl::Status CudaDevice::Gather(std::byte* to, absl::Span<const MemoryPiece> fro
 
 absl::Status CudaDevice::Scatter(absl::Span<const MemoryPiece> to, const std::byte* from) {
   const DeviceScope scope(this);
-  const auto stream = static_cast<cudaStream_t>(stream_->handle());
   for (size_t next = 0; next < to.size();) {
     if (to[next].bytes > kPartBytes) {
       DSV4_RETURN_IF_ERROR(Upload(to[next].data, from, to[next].bytes));
@@ -543,10 +572,9 @@ absl::Status CudaDevice::Scatter(absl::Span<const MemoryPiece> to, const std::by
     DSV4_ASSIGN_OR_RETURN(std::byte* const staged, Stage(kPartBytes));
     int64_t used = 0;
     for (; next < to.size() && used + to[next].bytes <= kPartBytes; ++next) {
-      const auto bytes = static_cast<size_t>(to[next].bytes);
-      std::memcpy(staged + used, from + used, bytes);
+      std::memcpy(staged + used, from + used, static_cast<size_t>(to[next].bytes));
       DSV4_RETURN_IF_ERROR(CheckCall(
-          cudaMemcpyAsync(to[next].data, staged + used, bytes, cudaMemcpyHostToDevice, stream),
+          StartCopy(to[next].data, staged + used, to[next].bytes, cudaMemcpyHostToDevice, *stream_),
           "copying to the device"));
       used += to[next].bytes;
     }
@@ -560,20 +588,16 @@ absl::Status CudaDevice::Download(std::byte* to, const std::byte* from, int64_t 
   if (bytes <= 0) return absl::OkStatus();
   MutexLock lock(&mutex_);
   const DeviceScope scope(this);
-  const auto stream = static_cast<cudaStream_t>(stream_->handle());
-  DSV4_RETURN_IF_ERROR(CheckCall(
-      cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream),
-      "copying from the device"));
-  return CheckCall(cudaStreamSynchronize(stream), "waiting for the device");
+  DSV4_RETURN_IF_ERROR(CheckCall(StartCopy(to, from, bytes, cudaMemcpyDeviceToHost, *stream_),
+                                 "copying from the device"));
+  return CheckCall(AwaitStream(*stream_), "waiting for the device");
 }
 
 absl::Status CudaDevice::Copy(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes <= 0) return absl::OkStatus();
   MutexLock lock(&mutex_);
   const DeviceScope scope(this);
-  return CheckCall(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault,
-                                   static_cast<cudaStream_t>(stream_->handle())),
-                   "copying");
+  return CheckCall(StartCopy(to, from, bytes, cudaMemcpyDefault, *stream_), "copying");
 }
 
 // A refusal is no failure of either device.
@@ -595,17 +619,17 @@ absl::Status CudaDevice::ReachMemoryOf(Device& other) {
 absl::StatusOr<bool> CudaDevice::Idle() {
   MutexLock lock(&mutex_);
   const DeviceScope scope(this);
-  return Came(cudaStreamQuery(static_cast<cudaStream_t>(stream_->handle())));
+  const DriverCall in_driver;
+  return Came(cudaStreamQuery(HandleOf(*stream_)));
 }
 
+// Waits without the lock, as Await does.
 absl::Status CudaDevice::Synchronize() {
-  MutexLock lock(&mutex_);
   const DeviceScope scope(this);
   const int before = launch_error_.load();
   DSV4_RETURN_IF_ERROR(
       CheckCall(before != cudaSuccess ? before : cudaGetLastError(), "launching a kernel"));
-  return CheckCall(cudaStreamSynchronize(static_cast<cudaStream_t>(stream_->handle())),
-                   "waiting for the device");
+  return CheckCall(AwaitStream(*stream_), "waiting for the device");
 }
 
 }  // namespace dsv4

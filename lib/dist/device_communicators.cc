@@ -15,6 +15,7 @@
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/device/cuda_stream.h"
+#include "lib/device/watched_thread.h"
 #include "lib/dist/nccl.h"
 #include "lib/dist/nccl_abort.h"
 #include "lib/dist/nccl_call.h"
@@ -228,6 +229,7 @@ class DeviceCommunicator final : public Communicator {
   absl::Status WatchNccl() {
     constexpr auto kBusy = std::chrono::milliseconds(20);
     constexpr auto kNap = std::chrono::microseconds(200);
+    const DriverCall in_driver;
     const auto begin = std::chrono::steady_clock::now();
     for (;;) {
       DSV4_ASSIGN_OR_RETURN(const bool idle, own_.device->Idle());

@@ -54,6 +54,7 @@ absl::Status NcclGather::Place(const ColumnShares& shares, int64_t rows,
 absl::Status NcclGather::Enqueue(const ColumnShares& shares, int64_t rows, const std::byte* slice,
                                  std::byte* to) const {
   void* const stream = static_cast<CudaStream&>(own.device->stream()).handle();
+  const DriverCall in_driver;
   const DeviceScope scope(own.device);
   const auto bytes = [&](int r) { return static_cast<size_t>(rows * shares.SliceStride(r)); };
   bool even = true;

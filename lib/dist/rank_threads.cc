@@ -5,6 +5,7 @@
 
 #include "lib/base/contained.h"
 #include "lib/base/error.h"
+#include "lib/device/watched_thread.h"
 
 namespace dsv4 {
 
@@ -57,7 +58,10 @@ absl::Status RankThreads::Run(absl::FunctionRef<absl::Status(int rank)> f) {
     calls_.notify_all();
   }
   workers_[0].status = Contained([&] { return f(0); });
-  for (int32_t running; (running = running_.load()) > 0;) running_.wait(running);
+  {
+    const DriverCall in_driver;  // of another rank
+    for (int32_t running; (running = running_.load()) > 0;) running_.wait(running);
+  }
   for (Worker& worker : workers_) {
     if (!worker.status.ok()) return std::exchange(worker.status, absl::OkStatus());
   }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/engine/engine.h"
 
+#include <chrono>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
@@ -114,6 +117,7 @@ absl::Status Engine::Allocate(const std::function<bool(int64_t, int64_t)>& progr
   }
   scheduler_ = std::make_unique<Scheduler>(&memory_->runner(), info().prefill_chunk_tokens,
                                            info().max_sessions);
+  DSV4_RETURN_IF_ERROR(LimitSteps());
   LogOpened();
   if (!options.expert_profile.empty()) {
     DSV4_ASSIGN_OR_RETURN(profile_keeper_,
@@ -122,6 +126,25 @@ absl::Status Engine::Allocate(const std::function<bool(int64_t, int64_t)>& progr
                                                [this] { return CountedUse(); }));
   }
   return absl::OkStatus();
+}
+
+absl::Status Engine::LimitSteps() {
+  const std::chrono::milliseconds limit = plan_.settings().options.step_limit.value_or(kStepLimit);
+  if (limit == std::chrono::milliseconds(0) || device().host_memory()) return absl::OkStatus();
+  return memory_->runner().LimitSteps(limit,
+                                      [this](const absl::Status& reason) { LeaveBehind(reason); });
+}
+
+// The left thread has pointers to all of it, and locks.
+void Engine::LeaveBehind(const absl::Status& reason) {
+  static Mutex mutex;
+  static auto* const engines = new std::vector<std::shared_ptr<Engine>>;
+  left_behind_ = true;
+  gate_.Refuse(reason);
+  cache_->LeaveBehind();
+  Log(LogLevel::kError, device_name_, ": ", reason.message());
+  const MutexLock lock(&mutex);
+  engines->push_back(shared_from_this());
 }
 
 ExpertProfile Engine::CountedUse() const {
@@ -203,7 +226,8 @@ void Engine::ComputeIdentity() const {
 ExpertTraffic Engine::expert_traffic() const {
   MutexLock lock(&weights_mutex_);
   if (counted_weights_ == nullptr) return past_traffic_;
-  return counted_weights_->experts(0).traffic() + past_traffic_;
+  if (!left_behind_) last_traffic_ = counted_weights_->experts(0).traffic() + past_traffic_;
+  return last_traffic_;
 }
 
 }  // namespace dsv4

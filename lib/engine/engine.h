@@ -4,6 +4,7 @@
 // Every byte is planned before it is allocated.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,7 +34,7 @@
 
 namespace dsv4 {
 
-class Engine {
+class Engine : public std::enable_shared_from_this<Engine> {
  public:
   ~Engine();
   // Opens a model folder: Settle, EnginePlan::Make, then the Open below. Errors name the file, key,
@@ -139,6 +140,11 @@ class Engine {
   absl::Status GiveUpRows();
   absl::Status AllocateAgain(const std::function<bool(int64_t, int64_t)>& progress);
   void FreeMemory();
+  // Has steps end that a GPU does not answer.
+  absl::Status LimitSteps();
+  // Keeps the engine and its memory for as long as the process lives. Calls of sessions end with
+  // `reason`.
+  void LeaveBehind(const absl::Status& reason);
   // The counts of all steps since the engine was opened.
   ExpertProfile CountedUse() const;
   void ComputeIdentity() const;
@@ -158,6 +164,9 @@ class Engine {
   // Of weights that were freed.
   std::optional<ExpertProfile> past_profile_ ABSL_GUARDED_BY(weights_mutex_);
   ExpertTraffic past_traffic_ ABSL_GUARDED_BY(weights_mutex_);
+  // The last result of expert_traffic, and whether it stays the last: the device does not answer.
+  mutable ExpertTraffic last_traffic_ ABSL_GUARDED_BY(weights_mutex_);
+  std::atomic<bool> left_behind_ = false;
   mutable SessionCounters counters_;
   mutable EngineGate gate_;
   std::optional<KeptRows> kept_;                   // while suspended; none: the rows were lost

@@ -30,7 +30,7 @@ class EngineGate {
     EngineGate* gate_;
   };
 
-  // Call it on the thread that ends the visit. Errors: Suspended.
+  // Call it on the thread that ends the visit. Errors: Suspended; the reason of Refuse.
   absl::StatusOr<Visit> Enter();
 
   // Stops new visits, waits for the present ones and returns true; returns false if the gate is
@@ -40,6 +40,11 @@ class EngineGate {
   absl::StatusOr<bool> Unlock();
   // Ends Close or Unlock that returned true, with the gate open or closed.
   void Settle(bool open);
+
+  // From here on Enter, Close and Unlock return `reason`, which is not OK.
+  void Refuse(const absl::Status& reason);
+  // The reason; OK without Refuse.
+  absl::Status refusal() const;
 
   // Open, or not yet closed.
   bool open() const;
@@ -51,6 +56,7 @@ class EngineGate {
   mutable Mutex mutex_;
   CondVar empty_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kOpen;
+  absl::Status refusal_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::thread::id> inside_ ABSL_GUARDED_BY(mutex_);
 };
 

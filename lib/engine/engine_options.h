@@ -19,6 +19,8 @@
 
 namespace dsv4 {
 
+inline constexpr std::chrono::seconds kStepLimit{120};
+
 struct EngineOptions {
   Backend backend = Backend::kCpu;
   Numerics numerics = Numerics::kPublished;
@@ -58,6 +60,9 @@ struct EngineOptions {
   // Directory of tuning files that replace this build's files for the same kernels; empty: none.
   // Unsupported on a backend whose kernels have no knobs.
   std::string tuning_dir{};
+  // How long a step waits for one call of a GPU's driver (StepRunner::LimitSteps); 0: without end;
+  // empty: kStepLimit. CUDA only.
+  std::optional<std::chrono::milliseconds> step_limit{};
   // For verification, not part of the public interface:
   std::string system_root{};    // the root of the file system that tells the machine's memory
   int32_t config_number = -1;   // see ProofOptions::config

@@ -82,6 +82,13 @@ absl::Status CheckBudgets(const EngineOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status CheckStepLimit(const EngineOptions& options) {
+  if (!options.step_limit || options.backend == Backend::kCuda) return absl::OkStatus();
+  return WithArgument(Unsupported("option step_limit_seconds: backend ",
+                                  BackendName(options.backend), " waits for no driver"),
+                      "step_limit_seconds");
+}
+
 absl::Status CheckCpuShare(const EngineOptions& options, const ModelConfig& config, int ranks) {
   const int64_t experts = options.weight_budgets.cpu_experts;
   if (experts == 0) return absl::OkStatus();
@@ -166,6 +173,7 @@ absl::Status SettleOptions(EngineSettings* settings) {
     settings->options.weight_budgets.device_bytes = 0;
     settings->options.weight_budgets.least = false;
   }
+  DSV4_RETURN_IF_ERROR(CheckStepLimit(options));
   DSV4_RETURN_IF_ERROR(CheckCpuShare(options, facts.config, ranks));
   facts.info.backend = options.backend;
   facts.info.numerics = options.numerics;

@@ -29,6 +29,7 @@ absl::Status Engine::Suspend(const std::string& folder) {
         "an engine of a group of processes (option group_size = ", plan_.settings().ranks(),
         ") cannot be suspended: its other processes would wait for it");
   }
+  DSV4_RETURN_IF_ERROR(scheduler_->CheckThread());
   DSV4_ASSIGN_OR_RETURN(const bool closed, gate_.Close());
   if (!closed) return absl::OkStatus();
   const absl::Status status = Contained([&]() -> absl::Status {
@@ -86,6 +87,7 @@ absl::Status Engine::GiveUpRows() {
         "an engine of a group of processes (option group_size = ", plan_.settings().ranks(),
         ") that lost a device cannot be resumed: open the group again");
   }
+  DSV4_RETURN_IF_ERROR(scheduler_->CheckThread());
   DSV4_ASSIGN_OR_RETURN(const bool closed, gate_.Close());
   if (!closed) return absl::OkStatus();
   const absl::Status status = Contained([&] {
@@ -133,6 +135,7 @@ absl::Status Engine::AllocateAgain(const std::function<bool(int64_t, int64_t)>& 
                                                         {.profile = profile ? &*profile : nullptr,
                                                          .group = nullptr,
                                                          .progress = progress}));
+  DSV4_RETURN_IF_ERROR(LimitSteps());
   if (kept_) DSV4_RETURN_IF_ERROR(cache_->WriteHeld(kept_->held, kept_->bytes()));
   {
     MutexLock lock(&weights_mutex_);

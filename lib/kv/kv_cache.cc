@@ -137,6 +137,7 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(const KvCacheShape& sha
 }
 
 KvUse KvCache::use() const {
+  if (left_behind()) return {};
   MutexLock lock(&mutex_);
   const auto of = [](const BlockPool& pool) {
     return PoolUse{

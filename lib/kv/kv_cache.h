@@ -6,6 +6,7 @@
 // which blocks belong to a sequence.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -132,6 +133,10 @@ class KvCache {
     return {state(0, rank) + plan_.streams_offset_bytes, plan_.state_bytes};
   }
   KvUse use() const;
+  // From here on sequences can only be closed, and nothing waits for the mutex: a thread that was
+  // left behind may hold it.
+  void LeaveBehind() { left_behind_ = true; }
+  bool left_behind() const { return left_behind_; }
 
   // For KvSequence: all below is guarded by mutex(). One lock covers a whole change of a sequence,
   // so that what is counted as free is still free when it is taken.
@@ -198,6 +203,7 @@ class KvCache {
   const KvPlan plan_;
   std::vector<Memory> memories_;
   KvWrites* writes_ = nullptr;
+  std::atomic<bool> left_behind_ = false;
   mutable Mutex mutex_;
   BlockPool window_pool_ ABSL_GUARDED_BY(mutex_);
   BlockPool compressed_pool_ ABSL_GUARDED_BY(mutex_);

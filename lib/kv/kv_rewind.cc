@@ -10,6 +10,7 @@
 namespace dsv4 {
 
 void KvSequence::MarkTurnEnd() {
+  if (cache_->left_behind()) return;
   if (length_ == 0) return;
   MutexLock lock(cache_->mutex());
   AddPoint(length_, state_, true);
@@ -44,6 +45,7 @@ int64_t KvSequence::RestorablePosition(int64_t tokens) const {
 }
 
 int64_t KvSequence::Rewind(int64_t tokens) {
+  if (cache_->left_behind()) return length_;
   MutexLock lock(cache_->mutex());
   return RewindLocked(tokens);
 }

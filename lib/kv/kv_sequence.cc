@@ -70,7 +70,7 @@ KvSequence::KvSequence(const MutexLock&, KvSequence& other) noexcept
 }
 
 KvSequence::~KvSequence() {
-  if (cache_ == nullptr) return;
+  if (cache_ == nullptr || cache_->left_behind()) return;
   MutexLock lock(cache_->mutex());
   Reset();
   cache_->state_pool().Release(state_);
@@ -195,6 +195,7 @@ SequenceRows KvSequence::BlockRows(int32_t first_row, int32_t rows, int64_t firs
 }
 
 void KvSequence::Commit(int64_t rows) {
+  if (cache_->left_behind()) return;
   MutexLock lock(cache_->mutex());
   if (rows > 0) {
     ReleaseStepStates();

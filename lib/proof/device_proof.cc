@@ -14,10 +14,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "kernels/op/hyper_connection.h"
+#include "lib/base/contained.h"
 #include "lib/base/error.h"
 #include "lib/base/log.h"
 #include "lib/base/mutex.h"
 #include "lib/base/status_macros.h"
+#include "lib/device/watched_thread.h"
 #include "lib/io/content_hash.h"
 #include "lib/kv/window_reach.h"
 #include "lib/proof/known_answers.h"
@@ -595,6 +597,27 @@ Proofs& TheProofs() {
   return proofs;
 }
 
+// ProveDevices, or DeviceLost if a call of the driver does not return within the limit. The test's
+// memory then stays behind.
+absl::StatusOr<DeviceProof> ProveWithin(std::chrono::milliseconds limit,
+                                        const ProofOptions& options) {
+  DSV4_ASSIGN_OR_RETURN(const std::unique_ptr<WatchedThread> thread, WatchedThread::Start(limit));
+  absl::StatusOr<DeviceProof> proof;
+  const auto prove = [&] {
+    absl::Status status = Contained([&] {
+      proof = ProveDevices(options);
+      return proof.status();
+    });
+    if (!status.ok()) proof = std::move(status);
+  };
+  if (thread->Run(prove)) return proof;
+  return DeviceLost("cuda:", absl::StrJoin(options.devices, ","), " has not answered for ",
+                    std::chrono::duration<double>(limit).count(),
+                    " s in its known-answer test: its driver has not returned from a call. The "
+                    "thread of the test is left behind; only another process can use the device "
+                    "again");
+}
+
 }  // namespace
 
 absl::Status ProveOnce(absl::Span<const int32_t> devices, const std::string& tuning_dir) {
@@ -605,7 +628,7 @@ absl::Status ProveOnce(absl::Span<const int32_t> devices, const std::string& tun
   ProofOptions options;
   options.devices = asked.first;
   options.tuning_dir = tuning_dir;
-  const absl::StatusOr<DeviceProof> proof = ProveDevices(options);
+  const absl::StatusOr<DeviceProof> proof = ProveWithin(kStepLimit, options);
   {
     const MutexLock lock(&proofs.mutex);
     proofs.refused.erase(asked);

@@ -89,6 +89,7 @@ absl::StatusOr<PlanChoice> PlanChoice::Of(const std::string& folder, const OpenO
     DSV4_ASSIGN_OR_RETURN(last.options, WithDevices(options));
   } else {
     last.options.backend = Backend::kCpu;
+    last.options.step_limit.reset();  // of GPUs alone
     if (choice.given_exist_) last.options.devices.clear();
   }
   choice.candidates_.push_back(std::move(last));

@@ -59,6 +59,7 @@ Session::Session(std::shared_ptr<Engine> engine, KvSequence kv)
 absl::StatusOr<std::unique_ptr<Session>> Session::Open(std::shared_ptr<Engine> engine,
                                                        const SamplingParams& sampling,
                                                        uint64_t salt) {
+  DSV4_RETURN_IF_ERROR(engine->gate().refusal());
   DSV4_ASSIGN_OR_RETURN(KvSequence kv,
                         SessionRows(*engine, KvSequence::Open(&engine->cache(), salt)));
   std::unique_ptr<Session> session(new Session(std::move(engine), std::move(kv)));

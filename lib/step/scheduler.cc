@@ -27,7 +27,8 @@ absl::Status Scheduler::CheckThread() {
   const bool waits = std::any_of(waiting_.begin(), waiting_.end(), [&](const StepRequest* request) {
     return request->call->thread_ == self;
   });
-  if (!waits && (leader_ == nullptr || leader_->thread_ != self)) return absl::OkStatus();
+  const bool leads = leader_ != nullptr && (leader_->thread_ == self || runner_->RunsOn(self));
+  if (!waits && !leads) return absl::OkStatus();
   return Busy("called from a callback inside a step of the engine");
 }
 

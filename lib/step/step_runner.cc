@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lib/base/contained.h"
+#include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 
 namespace dsv4 {
@@ -28,8 +29,42 @@ absl::Span<const float> StepRunner::RowOf(const float* logits, int32_t row) cons
   return {logits + static_cast<size_t>(row) * vocab_, vocab_};
 }
 
+absl::Status StepRunner::LimitSteps(std::chrono::milliseconds limit,
+                                    std::function<void(const absl::Status&)> on_hang) {
+  DSV4_ASSIGN_OR_RETURN(thread_, WatchedThread::Start(limit));
+  on_hang_ = std::move(on_hang);
+  return absl::OkStatus();
+}
+
 void StepRunner::Run(absl::Span<StepRequest* const> requests,
                      absl::FunctionRef<void()> between_layers) {
+  if (thread_ == nullptr) return RunHere(requests, between_layers);
+  if (!thread_->Run([&] { RunHere(requests, between_layers); })) GiveUp(requests);
+}
+
+// The steps of the requests are as the thread left them: it changes nothing any more.
+void StepRunner::GiveUp(absl::Span<StepRequest* const> requests) {
+  if (hung_.ok()) {
+    hung_ = Contained([&] {
+      return DeviceLost("a device has not answered for ",
+                        std::chrono::duration<double>(thread_->limit()).count(),
+                        " s (setting step_limit_seconds): its driver has not returned from a call. "
+                        "The thread of the step and the engine's memory are left behind; only "
+                        "another process can use the device again");
+    });
+    Contained([&] {
+      on_hang_(hung_);
+      return absl::OkStatus();
+    }).IgnoreError();
+  }
+  for (StepRequest* request : requests) {
+    request->step.reset();
+    request->status = hung_;
+  }
+}
+
+void StepRunner::RunHere(absl::Span<StepRequest* const> requests,
+                         absl::FunctionRef<void()> between_layers) {
   requests_ = requests;
   device_idle_ = false;
   between_layers_ = &between_layers;

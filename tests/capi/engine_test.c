@@ -118,7 +118,7 @@ static void test_settings(void) {
   } cases[] = {
       {"numeric=exact", DSV4_ERR_INVALID_ARGUMENT,
        "options.settings[1] has the unknown key \"numeric\"; known keys: cache_format, canary, "
-       "cpu_experts, expert_profile, expert_profiles, numerics, tuning_dir"},
+       "cpu_experts, expert_profile, expert_profiles, numerics, step_limit_seconds, tuning_dir"},
       {"numerics", DSV4_ERR_INVALID_ARGUMENT, "is \"numerics\"; expected KEY=VALUE"},
       {"", DSV4_ERR_INVALID_ARGUMENT, "expected KEY=VALUE"},
       {NULL, DSV4_ERR_INVALID_ARGUMENT, "options.settings[1] is NULL"},
@@ -130,6 +130,11 @@ static void test_settings(void) {
        "known values: packed, bf16, fp8_per_tensor, f32"},
       {"cache_format=f32", DSV4_ERR_UNSUPPORTED,
        "option cache_format = f32 with published numerics"},
+      {"step_limit_seconds=soon", DSV4_ERR_INVALID_ARGUMENT,
+       "options.settings[1] is \"step_limit_seconds=soon\"; expected 0 (no limit) to 86400 "
+       "seconds"},
+      {"step_limit_seconds=-1", DSV4_ERR_INVALID_ARGUMENT, "expected 0 (no limit) to 86400"},
+      {"step_limit_seconds=nan", DSV4_ERR_INVALID_ARGUMENT, "expected 0 (no limit) to 86400"},
       {"tuning_dir=tables", DSV4_ERR_UNSUPPORTED,
        "option tuning_dir = tables: backend cpu has no tuning tables"},
       {"cpu_experts=many", DSV4_ERR_INVALID_ARGUMENT, "expected a number"},
@@ -155,6 +160,18 @@ static void test_settings(void) {
     options.setting_count = 2;
     EXPECT_OK(dsv4_plan(MODEL, &options, &info, &error));
     EXPECT(strcmp(info.cache_format, "bf16") == 0);
+  }
+  /* AUTO that takes the CPU waits for no driver; the CPU on request has no such setting. */
+  {
+    const char* const setting = "step_limit_seconds=0.5";
+    dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+    dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
+    options.settings = &setting;
+    options.setting_count = 1;
+    EXPECT_OK(dsv4_plan(MODEL, &options, &info, &error));
+    options.backend = DSV4_BACKEND_CPU;
+    EXPECT_FAILS(dsv4_plan(MODEL, &options, &info, &error), DSV4_ERR_UNSUPPORTED,
+                 "option step_limit_seconds: backend cpu waits for no driver");
   }
 }
 

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "lib/base/mutex.h"
@@ -35,6 +37,7 @@ struct Event {
 
 struct State {
   FakeCuda gpu;  // changes while nothing runs
+  std::atomic<bool> waits_hang = false, calls_hang = false;
   // Work enqueues work: clang's analysis has no recursive mutex. Taken before `mutex`.
   std::recursive_mutex working;
   std::deque<std::function<void()>> enqueued;  // guarded by `working`; not done yet; of all streams
@@ -59,10 +62,22 @@ State& TheState() {
   return *state;
 }
 
+void StayWhile(const std::atomic<bool>& hangs) {
+  while (hangs) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 // What a call that may fail returns where nothing else is wrong.
 cudaError_t Call() {
   State& state = TheState();
-  const MutexLock lock(&state.mutex);
+  StayWhile(state.calls_hang);
+  MutexLock lock(&state.mutex);
+  if (state.use.calls == state.gpu.hanging_call) {
+    state.calls_hang = true;
+    ++state.use.calls;
+    const MutexUnlock unlock(&state.mutex);
+    StayWhile(state.calls_hang);
+    return cudaSuccess;
+  }
   if (state.use.calls++ == state.gpu.failing_call) {
     state.failure = cudaErrorIllegalAddress;
     state.use.failed = true;
@@ -121,6 +136,7 @@ void DoEnqueued(const Event* until = nullptr) {
 
 cudaError_t Wait(const Event* event = nullptr) {
   const cudaError_t result = Call();
+  StayWhile(TheState().waits_hang);
   {
     State& state = TheState();
     const MutexLock lock(&state.mutex);
@@ -232,6 +248,10 @@ void SetFakeCuda(const FakeCuda& gpu) {
   state.launches.clear();
   state.launched = state.awaited = 0;
 }
+
+void HangFakeCuda() { TheState().waits_hang = true; }
+
+void FreeFakeCuda() { TheState().waits_hang = TheState().calls_hang = false; }
 
 FakeCudaUse GetFakeCudaUse() {
   const MutexLock lock(&TheState().mutex);
@@ -412,6 +432,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t) { return Wait(); }
 // Who asks again and again waits, too.
 cudaError_t cudaStreamQuery(cudaStream_t) {
   const cudaError_t result = Call();
+  if (TheState().waits_hang) return cudaErrorNotReady;
   const std::lock_guard lock(TheState().working);
   if (result != cudaSuccess || TheState().enqueued.empty()) return result;
   const std::function<void()> work = std::move(TheState().enqueued.front());

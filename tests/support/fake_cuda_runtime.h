@@ -42,6 +42,8 @@ struct FakeCuda {
   // The number of the first call that fails, from 0. All later calls fail too, as after a fault of
   // a kernel. And the number of the first allocation that fails. Below 0: none.
   int64_t failing_call = -1, failing_allocation = -1;
+  // The number of the first call that does not return, from 0, as no later one does; below 0: none.
+  int64_t hanging_call = -1;
   // If not empty: the GPUs, in place of `count` alike. What is allocated counts for all of them.
   std::vector<FakeGpu> gpus = {};
   // Called at each launch that is not recorded, with how many of them there have been.
@@ -58,6 +60,11 @@ struct FakeCudaUse {
   bool failed = false;      // a call did
 };
 FakeCudaUse GetFakeCudaUse();
+
+// From here on waits for the GPU do not return, and nothing is done that was not done before.
+void HangFakeCuda();
+// All calls that hang return, those of hanging_call too.
+void FreeFakeCuda();
 
 // Makes the next cudaGetLastError of any thread return an error that is not sticky, as after an
 // invalid launch or a failed call of the host program.

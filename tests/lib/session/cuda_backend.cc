@@ -3,6 +3,7 @@
 // DSV4_TEST_GRAPHS is "off"; with as few experts on the device as can be where DSV4_TEST_WEIGHTS is
 // "least"; on DSV4_TEST_GPUS devices, which exchange by kernels or by NCCL alone
 // where DSV4_TEST_EXCHANGE is "direct" or "nccl".
+#include <chrono>
 #include <cstdlib>
 
 #include "absl/strings/numbers.h"
@@ -34,6 +35,7 @@ EngineOptions OnTestedBackend(const EngineOptions& options) {
   if (cuda.devices.empty()) {
     for (int gpu = 0; gpu < Gpus(); ++gpu) cuda.devices.push_back(gpu);
   }
+  cuda.step_limit = std::chrono::hours(1);  // kernels that are emulated take minutes
   const absl::string_view exchange = Variable("DSV4_TEST_EXCHANGE");
   if (exchange == "direct") cuda.exchange = ExchangePath::kDirect;
   if (exchange == "nccl") cuda.exchange = ExchangePath::kNccl;

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/device/watched_thread.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <limits>
+
+#include "lib/base/error.h"
+#include "lib/base/mutex.h"
+
+namespace dsv4 {
+
+struct WatchedThread::Shared {
+  // Twice the calls of the driver so far; one more during a call.
+  std::atomic<uint64_t> calls{0};
+  int depth = 0;  // of nested calls; the thread's own
+  Mutex mutex;
+  CondVar changed;
+  const absl::FunctionRef<void()>* work ABSL_GUARDED_BY(mutex) = nullptr;  // null: done
+  bool ends ABSL_GUARDED_BY(mutex) = false;
+  std::thread::id id ABSL_GUARDED_BY(mutex);
+};
+
+namespace {
+
+// In place of Shared::calls.
+constexpr uint64_t kLeft = std::numeric_limits<uint64_t>::max();
+constexpr int kLooks = 32;  // within a limit
+constexpr std::chrono::milliseconds kLongestNap{1000};
+
+thread_local WatchedThread::Shared* watched = nullptr;
+
+[[noreturn]] void StayHere() {
+  for (;;) pause();
+}
+
+void* Main(void* argument) {
+  const std::unique_ptr<std::shared_ptr<WatchedThread::Shared>> own(
+      static_cast<std::shared_ptr<WatchedThread::Shared>*>(argument));
+  WatchedThread::Shared& shared = **own;
+  watched = &shared;
+  MutexLock lock(&shared.mutex);
+  shared.id = std::this_thread::get_id();
+  for (;;) {
+    while (shared.work == nullptr && !shared.ends) shared.changed.Wait(&shared.mutex);
+    if (shared.work == nullptr) return nullptr;
+    {
+      const absl::FunctionRef<void()> work = *shared.work;
+      const MutexUnlock unlock(&shared.mutex);
+      work();
+    }
+    shared.work = nullptr;
+    shared.changed.SignalAll();
+  }
+}
+
+}  // namespace
+
+// pthreads, because std::thread throws if the system gives no thread.
+absl::StatusOr<std::unique_ptr<WatchedThread>> WatchedThread::Start(
+    std::chrono::milliseconds limit) {
+  auto shared = std::make_shared<Shared>();
+  std::unique_ptr<WatchedThread> thread(new WatchedThread(limit, shared));
+  auto argument = std::make_unique<std::shared_ptr<Shared>>(shared);
+  const int error = pthread_create(&thread->thread_, nullptr, Main, argument.get());
+  if (error != 0) {
+    const MutexLock lock(&shared->mutex);
+    shared->ends = true;
+    shared->calls.store(kLeft);  // there is none to wait for
+    return OutOfHostMemory("cannot start a thread for an engine's steps: ", SystemReason(error));
+  }
+  static_cast<void>(argument.release());
+  return thread;
+}
+
+WatchedThread::~WatchedThread() {
+  if (left()) return;
+  {
+    const MutexLock lock(&shared_->mutex);
+    shared_->ends = true;
+    shared_->changed.SignalAll();
+  }
+  pthread_join(thread_, nullptr);
+}
+
+class WatchedThread::Look {
+ public:
+  Look(Shared* shared, std::chrono::milliseconds limit) : shared_(shared), limit_(limit) {}
+
+  // Leaves the thread behind if it has been in one call for the limit.
+  bool Leaves() {
+    const auto now = std::chrono::steady_clock::now();
+    uint64_t calls = shared_->calls.load(std::memory_order_acquire);
+    if (calls != calls_ || calls % 2 == 0) {
+      calls_ = calls;
+      since_ = now;
+      return false;
+    }
+    return now - since_ >= limit_ &&
+           shared_->calls.compare_exchange_strong(calls, kLeft, std::memory_order_acq_rel);
+  }
+
+ private:
+  Shared* const shared_;
+  const std::chrono::milliseconds limit_;
+  uint64_t calls_ = 0;
+  std::chrono::steady_clock::time_point since_{};
+};
+
+bool WatchedThread::Run(absl::FunctionRef<void()> work) {
+  if (left()) return false;
+  const auto nap = std::clamp<std::chrono::milliseconds>(limit_ / kLooks,
+                                                         std::chrono::milliseconds(1), kLongestNap);
+  Look look(shared_.get(), limit_);
+  const MutexLock lock(&shared_->mutex);
+  shared_->work = &work;
+  shared_->changed.SignalAll();
+  auto until = std::chrono::steady_clock::now() + nap;
+  while (shared_->work != nullptr) {
+    if (shared_->changed.WaitUntil(&shared_->mutex, until)) continue;
+    if (look.Leaves()) {
+      pthread_detach(thread_);
+      return false;
+    }
+    until = std::chrono::steady_clock::now() + nap;
+  }
+  return true;
+}
+
+bool WatchedThread::left() const { return shared_->calls.load(std::memory_order_acquire) == kLeft; }
+
+std::thread::id WatchedThread::id() const {
+  const MutexLock lock(&shared_->mutex);
+  return shared_->id;
+}
+
+DriverCall::DriverCall() {
+  WatchedThread::Shared* const own = watched;
+  if (own == nullptr || own->depth++ > 0) return;
+  own->calls.store(own->calls.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+DriverCall::~DriverCall() {
+  WatchedThread::Shared* const own = watched;
+  if (own == nullptr) return;
+  uint64_t calls = own->calls.load(std::memory_order_relaxed);
+  if (calls == kLeft) StayHere();
+  if (--own->depth > 0) return;
+  if (!own->calls.compare_exchange_strong(calls, calls + 1, std::memory_order_acq_rel)) StayHere();
+}
+
+}  // namespace dsv4
