@@ -36,13 +36,13 @@ constexpr int64_t kContextStep = 4096;  // tokens by which a default context shr
 }  // namespace
 
 std::optional<int64_t> EnginePlan::FreeBytes(Device* device) const {
-  return device->integrated() ? AvailableMemory(settings_.options.system_root)
+  return device->integrated() ? AvailableSystemMemory(settings_.options.system_root)
                               : device->FreeBytes();
 }
 
 int64_t EnginePlan::system_reserve() const {
   if (!devices_->front().integrated()) return 0;
-  return IntegratedReserve(AvailableMemory(settings_.options.system_root).value_or(0));
+  return IntegratedReserve(AvailableSystemMemory(settings_.options.system_root).value_or(0));
 }
 
 // What is left of the free memory, less the reserve: of the device that has least, or of the host

@@ -11,6 +11,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/dist/device_communicators.h"
 #include "lib/engine/expectation.h"
+#include "lib/io/page_advice.h"
 #include "lib/io/system_memory.h"
 #include "lib/sampling/params.h"
 
@@ -45,6 +46,7 @@ absl::Status EnginePlan::Plan() {
   // Before devices are opened: a folder without weights is the likelier mistake.
   DSV4_RETURN_IF_ERROR(ReopenCheckpoint());
   DSV4_RETURN_IF_ERROR(ReopenDevices());
+  GiveBackPageCache();
   mutable_info().threads = devices_->threads();
   DSV4_RETURN_IF_ERROR(ReadProfile());
   return Fit();
@@ -58,6 +60,13 @@ absl::Status EnginePlan::PlanBytes() {
   DSV4_RETURN_IF_ERROR(PlanMemory(*weights));
   checkpoint_ = weights->TakeCheckpoint();
   return absl::OkStatus();
+}
+
+// What a download left there: an integrated GPU's driver finds no memory that the page cache holds,
+// although the system counts it as available.
+void EnginePlan::GiveBackPageCache() const {
+  if (!devices_->front().integrated()) return;
+  for (const std::string& path : checkpoint_->paths()) DropCached(path, 0, 0);
 }
 
 absl::Status EnginePlan::ReopenDevices() {

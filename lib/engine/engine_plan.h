@@ -74,6 +74,7 @@ class EnginePlan {
   // Opens the checkpoint and the devices again. REQUIRES: nothing uses them.
   absl::Status ReopenCheckpoint();
   absl::Status ReopenDevices();
+  void GiveBackPageCache() const;
 
  private:
   void TakeSizes(const Weights& weights);

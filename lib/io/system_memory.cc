@@ -52,6 +52,14 @@ std::optional<int64_t> AvailableMemory(const std::string& root) {
   return available ? std::min(*available, left) : left;
 }
 
+std::optional<int64_t> AvailableSystemMemory(const std::string& root) {
+  return MeminfoBytes(root, "MemAvailable:");
+}
+
+std::optional<int64_t> TotalSystemMemory(const std::string& root) {
+  return MeminfoBytes(root, "MemTotal:");
+}
+
 std::optional<int64_t> TotalMemory(const std::string& root) {
   const std::optional<int64_t> total = MeminfoBytes(root, "MemTotal:");
   const std::optional<int64_t> limit = NumberIn(root + "/sys/fs/cgroup/memory.max");

@@ -17,8 +17,8 @@ std::vector<DeviceListing> ListDevices(const std::string& root) {
   std::vector<DeviceListing> devices = Device::ListGpus();
   for (DeviceListing& gpu : devices) {
     if (gpu.integrated) {
-      gpu.total_bytes = total;
-      gpu.free_bytes = free;
+      gpu.total_bytes = TotalSystemMemory(root).value_or(0);
+      gpu.free_bytes = AvailableSystemMemory(root).value_or(0);
     }
     if (gpu.reason.empty()) gpu.reason = ProofRefusal(gpu.index);
   }

@@ -262,6 +262,10 @@ TEST_CASE("available memory is the system's, or less where a control group limit
   root.Write("sys/fs/cgroup/memory.stat", "anon 1\ninactive_file 500\nactive_file 1500\n");
   REQUIRE(AvailableMemory(root.path()) == 15000);
   REQUIRE(AvailableMemory() > 0);
+  // What an integrated GPU's driver allocates is not the group's.
+  REQUIRE(AvailableSystemMemory(root.path().c_str()) == 40 * 1024);
+  REQUIRE(TotalMemory(root.path()) == 20000);
+  REQUIRE(TotalSystemMemory(root.path().c_str()) == 99 * 1024);
 }
 
 }  // namespace
