@@ -16,21 +16,6 @@
 namespace dsv4 {
 namespace {
 
-absl::StatusOr<std::shared_ptr<Engine>> OpenChosen(const std::string& folder,
-                                                   const OpenOptions& options) {
-  DSV4_ASSIGN_OR_RETURN(PlanChoice choice, PlanChoice::Of(folder, options));
-  for (;;) {
-    DSV4_ASSIGN_OR_RETURN(EnginePlan plan, choice.Next());
-    if (!plan.info().backend_reason.empty()) {
-      Log(LogLevel::kInfo, "chosen: ", plan.info().backend_reason);
-    }
-    absl::StatusOr<std::shared_ptr<Engine>> engine =
-        Engine::Open(std::move(plan), options.progress);
-    if (!engine.ok() && choice.Refuse(engine.status())) continue;
-    return engine;
-  }
-}
-
 // Computes the canary. Logits that differ raise an alarm.
 absl::Status CheckCanary(const Canary& canary, Engine* engine) {
   engine->set_canary(CanaryState::kNotRun);
@@ -67,6 +52,29 @@ absl::Status CheckCanary(const Canary& canary, Engine* engine) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::shared_ptr<Engine>> OpenChecked(EnginePlan plan, const OpenOptions& options,
+                                                    const std::optional<Canary>& canary) {
+  DSV4_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
+                        Engine::Open(std::move(plan), options.progress));
+  if (canary) DSV4_RETURN_IF_ERROR(CheckCanary(*canary, engine.get()));
+  return engine;
+}
+
+absl::StatusOr<std::shared_ptr<Engine>> OpenChosen(const std::string& folder,
+                                                   const OpenOptions& options,
+                                                   const std::optional<Canary>& canary) {
+  DSV4_ASSIGN_OR_RETURN(PlanChoice choice, PlanChoice::Of(folder, options));
+  for (;;) {
+    DSV4_ASSIGN_OR_RETURN(EnginePlan plan, choice.Next());
+    if (!plan.info().backend_reason.empty()) {
+      Log(LogLevel::kInfo, "chosen: ", plan.info().backend_reason);
+    }
+    absl::StatusOr<std::shared_ptr<Engine>> engine = OpenChecked(std::move(plan), options, canary);
+    if (engine.ok()) return engine;
+    if (!choice.Refuse(engine.status())) return choice.WithReasons(engine.status());
+  }
+}
+
 // The canary that the options ask for; nullopt for none. A broken one is refused before weights are
 // read.
 absl::StatusOr<std::optional<Canary>> CanaryOf(const std::string& folder,
@@ -82,9 +90,7 @@ absl::StatusOr<std::optional<Canary>> CanaryOf(const std::string& folder,
 absl::StatusOr<std::shared_ptr<Engine>> OpenBest(const std::string& folder,
                                                  const OpenOptions& options) {
   DSV4_ASSIGN_OR_RETURN(const std::optional<Canary> canary, CanaryOf(folder, options));
-  DSV4_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine, OpenChosen(folder, options));
-  if (canary) DSV4_RETURN_IF_ERROR(CheckCanary(*canary, engine.get()));
-  return engine;
+  return OpenChosen(folder, options, canary);
 }
 
 absl::StatusOr<EnginePlan> PlanBest(const std::string& folder, const OpenOptions& options) {

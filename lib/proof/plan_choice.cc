@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/error.h"
+#include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/config/model_files.h"
 #include "lib/config/shard.h"
@@ -24,7 +25,8 @@ constexpr double kWorthMoreGpus = 1.1;
 bool IsUnfit(const absl::Status& status) {
   const std::string argument = ArgumentOf(status);
   return IsUnsupported(status) || IsOutOfDeviceMemory(status) || IsOutOfHostMemory(status) ||
-         argument == "device_weight_bytes" || argument == "host_weight_bytes";
+         IsDeviceLost(status) || argument == "device_weight_bytes" ||
+         argument == "host_weight_bytes";
 }
 
 bool HoldsAll(const EngineInfo& info) {
@@ -212,10 +214,10 @@ absl::StatusOr<EnginePlan> PlanChoice::Next() {
     if (options_.prove && !candidate.cpu()) {
       std::vector<int32_t> devices = candidate.options.devices;
       if (devices.empty()) devices.push_back(0);
-      absl::Status proof = ProveOnce(devices, candidate.options.tuning_dir);
+      absl::Status proof = options_.known_answers(devices, candidate.options.tuning_dir);
       if (!proof.ok()) {
         chosen_ = *best;
-        if (!options_.prefer_gpu || !Refuse(proof)) return proof;
+        if (!Refuse(proof)) return WithReasons(proof);
         continue;
       }
     }
@@ -234,7 +236,23 @@ bool PlanChoice::Refuse(const absl::Status& status) {
   candidate.plan.reset();
   candidate.reason = std::string(status.message());
   refusal_ = status;
+  if (options_.prefer_gpu && IsDeviceLost(status)) {
+    lost_ = true;
+    Log(LogLevel::kWarning, candidate.name, ": ", status.message());
+  }
   return options_.prefer_gpu && IsUnfit(status) && Best().has_value();
+}
+
+absl::Status PlanChoice::WithReasons(const absl::Status& status) const {
+  if (!lost_) return status;
+  std::string text(status.message());
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    const Candidate& other = candidates_[i];
+    if (i != chosen_) absl::StrAppend(&text, "; not ", other.name, ": ", other.reason);
+  }
+  const std::string argument = ArgumentOf(status);
+  absl::Status told(status.code(), text);
+  return argument.empty() ? told : WithArgument(std::move(told), argument);
 }
 
 std::string PlanChoice::Reasons(const Candidate& chosen) const {

@@ -6,14 +6,17 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "lib/device/device.h"
 #include "lib/engine/engine.h"
+#include "lib/proof/device_proof.h"
 #include "lib/proof/gpu_kinds.h"
 
 namespace dsv4 {
@@ -28,6 +31,9 @@ struct OpenOptions : EngineOptions {
   // Run the known-answer test on GPUs before weights are loaded (ProveOnce). A GPU that fails it is
   // Unsupported.
   bool prove = false;
+  // The known-answer test; tests of what follows it give another one.
+  std::function<absl::Status(absl::Span<const int32_t> devices, const std::string& tuning_dir)>
+      known_answers = ProveOnce;
   // Compute the folder's canary after loading. EngineInfo::canary has the result.
   bool canary = false;
   // For tests: prefer_gpu takes GPUs that are not SM12x, too.
@@ -45,6 +51,8 @@ class PlanChoice {
   absl::StatusOr<EnginePlan> Next();
   // Whether another candidate may be opened in place of the last one of Next, which failed.
   bool Refuse(const absl::Status& status);
+  // The error of the last one, if a GPU was lost with the reasons against all others.
+  absl::Status WithReasons(const absl::Status& status) const;
 
  private:
   struct Candidate {
@@ -70,6 +78,7 @@ class PlanChoice {
   bool given_exist_ = false;           // all devices of the options are GPUs of this machine
   std::vector<std::string> unfit_;     // of GPUs that are no candidates
   size_t chosen_ = 0;                  // by Next
+  bool lost_ = false;                  // a candidate, by a lost device
   absl::Status refusal_;               // of the candidate that failed last
 };
 

@@ -79,7 +79,8 @@ cudaError_t Call() {
     return cudaSuccess;
   }
   if (state.use.calls++ == state.gpu.failing_call) {
-    state.failure = cudaErrorIllegalAddress;
+    state.failure =
+        state.gpu.illegal_instruction ? cudaErrorIllegalInstruction : cudaErrorIllegalAddress;
     state.use.failed = true;
   }
   return state.failure;
@@ -543,6 +544,8 @@ cudaError_t cudaPeekAtLastError() {
   return TheState().last_error != cudaSuccess ? TheState().last_error : TheState().failure;
 }
 const char* cudaGetErrorName(cudaError_t) { return "fake"; }
-const char* cudaGetErrorString(cudaError_t) { return "fake"; }
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaErrorIllegalInstruction ? "an illegal instruction was encountered" : "fake";
+}
 
 }  // extern "C"

@@ -11,16 +11,22 @@
 #include "lib/io/checkpoint.h"
 #include "lib/proof/open_best.h"
 #include "tests/support/bundled_model.h"
+#include "tests/support/checkpoint_files.h"
 #include "tests/support/fake_cuda_runtime.h"
+#include "tests/support/loud_experts.h"
 
 namespace {
 int64_t dropped_bytes = 0;
+int dropped_files = 0;  // wholly
 }  // namespace
 
 extern "C" {
 int __real_posix_fadvise(int file, off_t offset, off_t bytes, int advice);
 int __wrap_posix_fadvise(int file, off_t offset, off_t bytes, int advice) {
-  if (advice == POSIX_FADV_DONTNEED) dropped_bytes += bytes;
+  if (advice == POSIX_FADV_DONTNEED) {
+    dropped_bytes += bytes;
+    dropped_files += offset == 0 && bytes == 0 ? 1 : 0;
+  }
   return __real_posix_fadvise(file, offset, bytes, advice);
 }
 }
@@ -93,6 +99,98 @@ TEST_CASE("a GPU that gives wrong answers is refused by operator, and the CPU ta
   REQUIRE_OK(engine);
   REQUIRE(
       absl::StrContains((*engine)->info().backend_reason, "Hopper) has compute capability 9.0"));
+}
+
+OpenOptions Preferring(bool prefer_gpu) {
+  OpenOptions options{
+      {.backend = prefer_gpu ? Backend::kCpu : Backend::kCuda, .context_tokens = 1024}};
+  options.prefer_gpu = prefer_gpu;
+  options.prove = true;
+  return options;
+}
+
+TEST_CASE("an illegal instruction in the known-answer test loses the GPU; AUTO takes the CPU") {
+  SetFakeCuda({.pinned = kPinned});
+  REQUIRE_FAILS(OpenBest(kBundledModel, Preferring(false)).status(), Unsupported().code(),
+                "failed its known answers");
+  const int64_t of_proof = GetFakeCudaUse().calls;
+  for (const bool prefer_gpu : {false, true}) {
+    SetFakeCuda({.pinned = kPinned, .failing_call = of_proof / 2, .illegal_instruction = true});
+    const auto engine = OpenBest(kBundledModel, Preferring(prefer_gpu));
+    REQUIRE(GetFakeCudaUse().failed);
+    if (!prefer_gpu) {
+      REQUIRE_FAILS(engine.status(), DeviceLost().code(), "an illegal instruction was encountered");
+      continue;
+    }
+    REQUIRE_OK(engine);
+    REQUIRE((*engine)->info().backend == Backend::kCpu);
+    REQUIRE(absl::StrContains((*engine)->info().backend_reason, "an illegal instruction was"));
+    REQUIRE_OK(OpenSession(*engine)->Sync(AnyTokens(5, 1)));
+  }
+}
+
+TEST_CASE("AUTO takes the CPU if the GPU is lost while the model is loaded") {
+  OpenOptions options = Preferring(true);
+  // The fake's kernels do nothing: the test's own result in place of the known-answer test's.
+  options.known_answers = [](absl::Span<const int32_t>, const std::string&) {
+    return absl::OkStatus();
+  };
+  SetFakeCuda({.pinned = kPinned});
+  absl::StatusOr<std::shared_ptr<Engine>> engine = OpenBest(kBundledModel, options);
+  REQUIRE_OK(engine);
+  REQUIRE((*engine)->info().backend == Backend::kCuda);
+  const int64_t of_open = GetFakeCudaUse().calls;
+  engine->reset();
+  for (int64_t call = of_open / 8; call < of_open; call += of_open / 8) {
+    INFO("call " << call << " of " << of_open);
+    SetFakeCuda({.pinned = kPinned, .failing_call = call});
+    engine = OpenBest(kBundledModel, options);
+    REQUIRE(GetFakeCudaUse().failed);
+    REQUIRE_OK(engine);
+    REQUIRE((*engine)->info().backend == Backend::kCpu);
+    REQUIRE(absl::StrContains((*engine)->info().backend_reason, "not GPU"));
+    REQUIRE(GetFakeCudaUse().left == 0);
+  }
+  // Where the CPU cannot, the error has both reasons.
+  options.weight_budgets.cpu_experts = 2;
+  SetFakeCuda({.pinned = kPinned, .failing_call = of_open / 2});
+  const absl::Status refused = OpenBest(kBundledModel, options).status();
+  REQUIRE_FAILS(refused, DeviceLost().code(),
+                "; not the CPU: option cpu_experts = 2: backend cpu computes all");
+}
+
+TEST_CASE("a small integrated GPU leaves experts on disk, and is left alone where nothing fits") {
+  SetFakeCuda({.integrated = true, .pinned = kPinned});
+  OpenOptions options = Preferring(true);
+  options.known_answers = [](absl::Span<const int32_t>, const std::string&) {
+    return absl::OkStatus();
+  };
+  const test::TempFolder root;
+  options.system_root = root.path();
+  const auto set_available = [&](int64_t bytes) {
+    root.Write("proc/meminfo",
+               absl::StrCat("MemTotal: 134217728 kB\nMemAvailable: ", bytes / 1024, " kB\n"));
+  };
+  const auto planned = [&](int64_t bytes) {
+    set_available(bytes);
+    const absl::StatusOr<EnginePlan> plan = PlanBest(LoudModel(), options);
+    REQUIRE_OK(plan);
+    REQUIRE(plan->info().backend == Backend::kCuda);
+    return plan->info();
+  };
+  const EngineInfo all = planned(int64_t{64} << 30);
+  REQUIRE(all.residency.on_device == all.residency.all());
+  const int64_t whole = all.fullest().total();
+  // All of it would fit, and leave the system nothing.
+  const EngineInfo part = planned(whole);
+  REQUIRE(part.residency.on_disk > 0);
+  REQUIRE(part.residency.on_host == 0);
+  REQUIRE(part.fullest().total() < whole);
+  set_available(1 << 20);
+  const auto engine = OpenBest(LoudModel(), options);
+  REQUIRE_OK(engine);
+  REQUIRE((*engine)->info().backend == Backend::kCpu);
+  REQUIRE(absl::StrContains((*engine)->info().backend_reason, "cuda:0 (fake) has 1048576 bytes"));
 }
 
 // A failing GPU's engine is opened, if it can be, and used twice.
@@ -194,6 +292,10 @@ TEST_CASE("an integrated GPU's memory is counted once; uploaded weights leave th
   const auto checkpoint = Checkpoint::Open(kBundledModel);
   REQUIRE_OK(checkpoint);
   REQUIRE(dropped_bytes == (*checkpoint)->total_bytes());
+  // Nothing that a download left in the page cache stands in the driver's way.
+  dropped_files = 0;
+  REQUIRE_OK(plan_of({}));
+  REQUIRE(dropped_files == static_cast<int>((*checkpoint)->paths().size()));
   // More than the machine has: a cache for 10^11 tokens.
   options.cache_tokens = int64_t{1} << 37;
   REQUIRE_FAILS(Engine::Open(kBundledModel, options).status(), OutOfDeviceMemory().code(),
