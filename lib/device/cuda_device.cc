@@ -465,6 +465,12 @@ absl::StatusOr<Buffer> CudaDevice::Allocate(int64_t bytes, absl::string_view pur
     return OutOfDeviceMemory("cuda:", index_, ": cannot allocate ", bytes, " bytes for the ",
                              purpose);
   }
+  if (result == cudaErrorMapBufferObjectFailed) {
+    cudaGetLastError();  // not sticky
+    return OutOfDeviceMemory("cuda:", index_, ": cannot make ", bytes, " bytes for the ", purpose,
+                             " accessible to the other GPUs: their window to its memory (BAR1) is "
+                             "full; turn on Resizable BAR in the BIOS");
+  }
   DSV4_RETURN_IF_ERROR(CheckCall(result, "allocating memory"));
   Buffer buffer(static_cast<std::byte*>(data), bytes, FreeDevice);
   const DriverCall in_driver;

@@ -156,6 +156,7 @@ cudaError_t Allocate(void** memory, size_t bytes) {
   const bool fails =
       state.gpu.failing_allocation >= 0 && state.use.allocations >= state.gpu.failing_allocation;
   ++state.use.allocations;
+  if (fails && state.gpu.refuses_map) return cudaErrorMapBufferObjectFailed;
   if (fails || state.bytes + count > state.gpu.bytes) return cudaErrorMemoryAllocation;
   // Pages are taken when they are touched, which few are.
   void* const pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,

@@ -42,6 +42,8 @@ struct FakeCuda {
   // The number of the first call that fails, from 0. All later calls fail too, as after a fault of
   // a kernel. And the number of the first allocation that fails. Below 0: none.
   int64_t failing_call = -1, failing_allocation = -1;
+  bool refuses_map =
+      false;  // failing_allocation fails as one that peers cannot map; not out of memory
   bool illegal_instruction = false;  // what failing_call fails of; false: an illegal address
   // The number of the first call that does not return, from 0, as no later one does; below 0: none.
   int64_t hanging_call = -1;

@@ -78,6 +78,18 @@ TEST_CASE("a GPU that drives a display says that its kernels have a limit") {
   }
 }
 
+TEST_CASE("memory that the other GPUs cannot map is refused, and the GPU works on") {
+  SetFakeCuda({});
+  REQUIRE_OK(Device::Open({.kind = DeviceKind::kCuda}));
+  const int64_t of_open = GetFakeCudaUse().allocations;
+  SetFakeCuda({.failing_allocation = of_open, .refuses_map = true});
+  const auto device = Device::Open({.kind = DeviceKind::kCuda});
+  REQUIRE_OK(device);
+  REQUIRE_FAILS((*device)->Allocate(4096, "a test"), OutOfDeviceMemory().code(),
+                "cuda:0: cannot make 4096 bytes for the a test accessible to the other GPUs");
+  REQUIRE_OK((*device)->Synchronize());
+}
+
 TEST_CASE("what is sent to a GPU may be overwritten at once") {
   const std::vector<int64_t> sizes = AnySizes();
   const int64_t bytes = Sum(sizes);

@@ -32,6 +32,7 @@ const auto kUnsupportedCode = Unsupported().code();
 // What each machine does; the defaults are those of one that works.
 struct Machine {
   bool offers_peer_access = true;
+  bool refuses_second = false;     // peer access of the second GPU, after the first one has it
   bool drops_writes = false;       // to the other GPU's memory
   bool drops_second_only = false;  // only those of the second GPU
   bool reads_ones = false;         // from the other GPU's memory
@@ -78,7 +79,8 @@ class FakeGpu final : public Device {
     return Upload(to, from, bytes);
   }
   absl::Status ReachMemoryOf(Device& other) override {
-    if (machine_.offers_peer_access) return absl::OkStatus();
+    const bool refused = machine_.refuses_second && index_ == 1;
+    if (machine_.offers_peer_access && !refused) return absl::OkStatus();
     return Unsupported("cuda:", index_, " cannot access the memory of cuda:", other.index());
   }
   absl::StatusOr<bool> Idle() override { return !busy_.load(); }
@@ -200,6 +202,15 @@ TEST_CASE("peer access that the driver offers and PCIe drops is found out within
     REQUIRE_OK(by_nccl.Start());
     CHECK(by_nccl.connected->ways->Describe() == "by NCCL 2.27.3");
   }
+}
+
+TEST_CASE("peer access that the second GPU is refused is none for both") {
+  Opened direct({.refuses_second = true}, ExchangePath::kDirect);
+  REQUIRE_FAILS(direct.connected, kUnsupportedCode, "cuda:1 cannot access the memory of cuda:0");
+  Opened by_nccl({.refuses_second = true});
+  REQUIRE_OK(by_nccl.connected);
+  REQUIRE_OK(by_nccl.Start());
+  CHECK(by_nccl.connected->ways->Describe() == "by NCCL 2.27.3");
 }
 
 TEST_CASE("a copy between GPUs that never ends is no peer access", "[.long]") {
