@@ -43,7 +43,7 @@ inline constexpr absl::string_view kStringFalse = "\" string=\"false\">";
 // A set of byte strings to search for. None is a prefix of another.
 class MarkerSet {
  public:
-  static constexpr size_t kMaxMarkers = 12;
+  static constexpr size_t kMaxMarkers = 16;
 
   // Views of literals.
   constexpr MarkerSet(std::initializer_list<absl::string_view> markers) {

@@ -19,13 +19,19 @@ using Kind = ParserEvent::Kind;
 using Match = MarkerSet::Match;
 
 constexpr absl::string_view kOpeningAfterText = "\n\n<｜DSML｜";
+// Models sometimes write the bars of all markers of a call twice.
+constexpr absl::string_view kDoubledOpening = "<｜｜DSML｜｜";
+constexpr absl::string_view kDoubledClosing = "</｜｜DSML｜｜";
+constexpr absl::string_view kDoubledOpeningAfterText = "\n\n<｜｜DSML｜｜";
 constexpr MarkerSet kMarkers = {
-    markup::kThinkEnd, markup::kThinkStart, markup::kEndOfSentence, markup::kBeginOfSentence,
-    markup::kDsml,     markup::kOpening,    markup::kClosing,       kOpeningAfterText};
+    markup::kThinkEnd, markup::kThinkStart, markup::kEndOfSentence,  markup::kBeginOfSentence,
+    markup::kDsml,     markup::kOpening,    markup::kClosing,        kOpeningAfterText,
+    kDoubledOpening,   kDoubledClosing,     kDoubledOpeningAfterText};
 constexpr MarkerSet kMarkersAndTurns = {
-    markup::kThinkEnd, markup::kThinkStart, markup::kEndOfSentence, markup::kBeginOfSentence,
-    markup::kDsml,     markup::kOpening,    markup::kClosing,       kOpeningAfterText,
-    markup::kUser,     markup::kAssistant,  markup::kLatestReminder};
+    markup::kThinkEnd,  markup::kThinkStart,    markup::kEndOfSentence,   markup::kBeginOfSentence,
+    markup::kDsml,      markup::kOpening,       markup::kClosing,         kOpeningAfterText,
+    kDoubledOpening,    kDoubledClosing,        kDoubledOpeningAfterText, markup::kUser,
+    markup::kAssistant, markup::kLatestReminder};
 constexpr MarkerSet kThinkEnd = {markup::kThinkEnd};
 constexpr MarkerSet kEndOfSentence = {markup::kEndOfSentence};
 
@@ -41,21 +47,8 @@ constexpr absl::string_view kOtherTurn = "a control marker of another turn";
 // Bytes of a Feed that are worked off at a time.
 constexpr size_t kSliceBytes = 64 << 10;
 
-// After a call, and after a value: what ends the line before, and what may come then. Models
-// sometimes leave out the line breaks.
-constexpr absl::string_view kNextInvoke = ">\n<｜DSML｜invoke";
-constexpr absl::string_view kNextCallsEnd = ">\n</｜DSML｜tool_calls>";
-constexpr absl::string_view kNextParameter = ">\n<｜DSML｜parameter";
-constexpr absl::string_view kNextInvokeEnd = ">\n</｜DSML｜invoke";
-constexpr absl::string_view kSameLineInvoke = "><｜DSML｜invoke";
-constexpr absl::string_view kSameLineCallsEnd = "></｜DSML｜tool_calls>";
-constexpr absl::string_view kSameLineParameter = "><｜DSML｜parameter";
-constexpr absl::string_view kSameLineInvokeEnd = "></｜DSML｜invoke";
-constexpr MarkerSet kAfterCall = {kNextInvoke, kNextCallsEnd, kSameLineInvoke, kSameLineCallsEnd};
-constexpr MarkerSet kAfterParameter = {kNextParameter, kNextInvokeEnd, kSameLineParameter,
-                                       kSameLineInvokeEnd};
-constexpr MarkerSet kInStringValue = {markup::kParameterEnd, markup::kParameterEndBroken,
-                                      markup::kParameterSlash, markup::kEndOfSentence};
+bool IsDoubled(absl::string_view opening) { return absl::StrContains(opening, "｜｜"); }
+
 constexpr size_t kEndSize = markup::kEndOfSentence.size();
 constexpr MarkerSet kToolNameStart = {markup::kToolNameStart};
 constexpr MarkerSet kKeyStart = {markup::kKeyStart};
@@ -74,10 +67,49 @@ std::optional<absl::string_view> ToolNameIn(absl::string_view text) {
 
 // Whether `held`, the start of a marker, can be no other than one of tool markup.
 bool IsCutMarkup(absl::string_view held) {
-  return absl::StrContains(held, "<｜D") || absl::StrContains(held, "</｜D");
+  for (const absl::string_view start : {"<｜D", "</｜D", "<｜｜D", "</｜｜D"}) {
+    if (absl::StrContains(held, start)) return true;
+  }
+  return false;
 }
 
 }  // namespace
+
+// The markers within calls. After a call, and after a value, "next_" ones end the line before;
+// models sometimes leave out the line breaks.
+struct StreamingParser::CallMarkup {
+  absl::string_view calls_start, invoke, parameter;
+  absl::string_view parameter_end, parameter_end_broken, parameter_slash;
+  absl::string_view next_invoke, same_line_invoke;
+  absl::string_view next_calls_end, same_line_calls_end;
+  absl::string_view next_parameter, same_line_parameter;
+  absl::string_view next_invoke_end, same_line_invoke_end;
+  MarkerSet after_call, after_parameter, in_string_value, after_value, after_tool_name, after_key;
+};
+
+#define DSV4_CALL_MARKUP(DSML)                                                                     \
+  {                                                                                                \
+    .calls_start = "<" DSML "tool_calls>", .invoke = "<" DSML "invoke",                            \
+    .parameter = "<" DSML "parameter", .parameter_end = "</" DSML "parameter",                     \
+    .parameter_end_broken = "<\n/" DSML "parameter", .parameter_slash = "/" DSML "parameter",      \
+    .next_invoke = ">\n<" DSML "invoke", .same_line_invoke = "><" DSML "invoke",                   \
+    .next_calls_end = ">\n</" DSML "tool_calls>", .same_line_calls_end = "></" DSML "tool_calls>", \
+    .next_parameter = ">\n<" DSML "parameter", .same_line_parameter = "><" DSML "parameter",       \
+    .next_invoke_end = ">\n</" DSML "invoke", .same_line_invoke_end = "></" DSML "invoke",         \
+    .after_call = {">\n<" DSML "invoke", ">\n</" DSML "tool_calls>", "><" DSML "invoke",           \
+                   "></" DSML "tool_calls>"},                                                      \
+    .after_parameter = {">\n<" DSML "parameter", ">\n</" DSML "invoke", "><" DSML "parameter",     \
+                        "></" DSML "invoke"},                                                      \
+    .in_string_value = {"</" DSML "parameter", "<\n/" DSML "parameter", "/" DSML "parameter",      \
+                        markup::kEndOfSentence},                                                   \
+    .after_value = {"</" DSML "parameter", "<\n/" DSML "parameter", "/" DSML "parameter"},         \
+    .after_tool_name = {"<" DSML "parameter", "</" DSML "invoke"},                                 \
+    .after_key = {markup::kStringTrue, markup::kStringFalse, "/" DSML "parameter"},                \
+  }
+constexpr StreamingParser::CallMarkup StreamingParser::kSingleBars = DSV4_CALL_MARKUP("｜DSML｜");
+constexpr StreamingParser::CallMarkup StreamingParser::kDoubledBars =
+    DSV4_CALL_MARKUP("｜｜DSML｜｜");
+#undef DSV4_CALL_MARKUP
 
 StreamingParser::StreamingParser(Options options) : options_(std::move(options)) { Reset(); }
 
@@ -203,7 +235,7 @@ bool StreamingParser::ScanText(Sink sink) {
   EmitText(hit.position, sink);
   scan_ = hit.position;
   if (hit.match != Match::kWhole) return false;
-  if (absl::EndsWith(hit.marker, markup::kDsml)) return ScanMarkup(hit, sink);
+  if (absl::StrContains(hit.marker, markup::kDsml)) return ScanMarkup(hit, sink);
   if (hit.marker == markup::kEndOfSentence && !stopped_) {
     stopped_ = true;
     text_complaint_ = "text after the end";
@@ -223,8 +255,11 @@ bool StreamingParser::ScanText(Sink sink) {
 }
 
 bool StreamingParser::ScanMarkup(const MarkerSet::Hit& hit, Sink sink) {
-  const bool after_line_breaks = hit.marker == kOpeningAfterText;
-  if (state_ != State::kEnded && (after_line_breaks || hit.marker == markup::kOpening)) {
+  const bool after_line_breaks =
+      hit.marker == kOpeningAfterText || hit.marker == kDoubledOpeningAfterText;
+  const bool opens = hit.marker == markup::kOpening || hit.marker == kDoubledOpening;
+  if (state_ != State::kEnded && (after_line_breaks || opens)) {
+    markup_ = IsDoubled(hit.marker) ? &kDoubledBars : &kSingleBars;
     const MarkerSet::Hit next = kCallsOrInvoke.At(buffer_, hit.end());
     if (next.match == Match::kPartial) return false;
     if (next.marker == kCalls) {
@@ -241,8 +276,8 @@ bool StreamingParser::ScanMarkup(const MarkerSet::Hit& hit, Sink sink) {
 bool StreamingParser::EnterCalls(bool wrapped) {
   wrapped_ = wrapped;
   const size_t marker = delivered_ + (buffer_[delivered_] == '\n' ? 2 : 0);
-  return wrapped ? Enter(State::kBetweenCalls, marker + markup::kCallsStart.size() - 1, true)
-                 : Enter(State::kBeforeToolName, marker + markup::kInvoke.size(), true);
+  return wrapped ? Enter(State::kBetweenCalls, marker + markup_->calls_start.size() - 1, true)
+                 : Enter(State::kBeforeToolName, marker + markup_->invoke.size(), true);
 }
 
 bool StreamingParser::LeaveCalls() {
@@ -312,13 +347,13 @@ void StreamingParser::ForgetCall() {
 }
 
 bool StreamingParser::ReadBetweenCalls(Sink sink) {
-  const MarkerSet::Hit hit = kAfterCall.At(buffer_, element_);
+  const MarkerSet::Hit hit = markup_->after_call.At(buffer_, element_);
   if (hit.match == Match::kPartial) return false;
-  if (hit.marker == kNextInvoke || hit.marker == kSameLineInvoke) {
-    if (delivered_ == element_) delivered_ = hit.end() - markup::kInvoke.size();
+  if (hit.marker == markup_->next_invoke || hit.marker == markup_->same_line_invoke) {
+    if (delivered_ == element_) delivered_ = hit.end() - markup_->invoke.size();
     return Enter(State::kBeforeToolName, hit.end(), /*keep=*/true);
   }
-  if (hit.marker == kNextCallsEnd || hit.marker == kSameLineCallsEnd) {
+  if (hit.marker == markup_->next_calls_end || hit.marker == markup_->same_line_calls_end) {
     if (trial_ && trial_->from == State::kContent) return Decide(true, hit.end());
     if (trial_) return Enter(State::kAfterCalls, hit.end());
     text_complaint_ = "text after the tool calls";
@@ -352,7 +387,7 @@ bool StreamingParser::ReadBeforeToolName(Sink sink) {
 }
 
 bool StreamingParser::ReadToolName(Sink sink) {
-  const MarkerSet::Hit hit = markup::kAfterToolName.Find(buffer_, scan_);
+  const MarkerSet::Hit hit = markup_->after_tool_name.Find(buffer_, scan_);
   scan_ = hit.position;
   if (const size_t limit = NameLimit(scan_)) return BreakOff("tool name too long", limit, sink);
   if (hit.match != Match::kWhole) return false;
@@ -364,7 +399,7 @@ bool StreamingParser::ReadToolName(Sink sink) {
   }
   StartCall(*name, sink);
   delivered_ = hit.position;
-  if (hit.marker == markup::kParameter) return Enter(State::kBeforeKey, hit.end(), /*keep=*/true);
+  if (hit.marker == markup_->parameter) return Enter(State::kBeforeKey, hit.end(), /*keep=*/true);
   EndCall(sink);
   return Enter(State::kBetweenCalls, hit.end());
 }
@@ -377,13 +412,13 @@ bool StreamingParser::ReadBeforeKey(Sink sink) {
 }
 
 bool StreamingParser::ReadKey(Sink sink) {
-  const MarkerSet::Hit hit = markup::kAfterKey.Find(buffer_, scan_);
+  const MarkerSet::Hit hit = markup_->after_key.Find(buffer_, scan_);
   scan_ = hit.position;
   if (const size_t limit = NameLimit(scan_)) {
     return BreakOff("parameter name too long", limit, sink);
   }
   if (hit.match != Match::kWhole) return false;
-  if (hit.marker == markup::kParameterSlash) {
+  if (hit.marker == markup_->parameter_slash) {
     return BreakOff("parameter without string=\"true|false\"", hit.position, sink);
   }
   key_.assign(buffer_, element_, hit.position - element_);
@@ -398,9 +433,9 @@ bool StreamingParser::ReadKey(Sink sink) {
 }
 
 bool StreamingParser::ReadStringValue(Sink sink) {
-  const MarkerSet::Hit hit = kInStringValue.Find(buffer_, scan_);
+  const MarkerSet::Hit hit = markup_->in_string_value.Find(buffer_, scan_);
   const bool whole =
-      hit.marker == markup::kParameterEnd || hit.marker == markup::kParameterEndBroken;
+      hit.marker == markup_->parameter_end || hit.marker == markup_->parameter_end_broken;
   const absl::string_view text = buffer_;
   const bool ends = absl::StartsWith(markup::kEndOfSentence, text.substr(hit.position, kEndSize));
   const bool goes_on = ends && hit.match == Match::kWhole && hit.end() < text.size();
@@ -410,7 +445,7 @@ bool StreamingParser::ReadStringValue(Sink sink) {
     end = hit.end();
   } else if (ends) {
     // A marker that the end of the completion cuts off is no part of the value.
-    end = kInStringValue.Find(text.substr(0, end), delivered_).position;
+    end = markup_->in_string_value.Find(text.substr(0, end), delivered_).position;
   }
   scratch_.clear();
   AppendJsonEscaped(text.substr(delivered_, end - delivered_), &scratch_);
@@ -426,11 +461,11 @@ bool StreamingParser::ReadStringValue(Sink sink) {
 }
 
 bool StreamingParser::ReadHeldValue(Sink sink) {
-  const MarkerSet::Hit hit = markup::kAfterValue.Find(buffer_, scan_);
+  const MarkerSet::Hit hit = markup_->after_value.Find(buffer_, scan_);
   scan_ = hit.position;
   const bool too_long = scan_ - element_ > kMaxValueBytes;
   if (hit.match != Match::kWhole && !too_long) return false;
-  if (hit.marker == markup::kParameterSlash && !too_long) {
+  if (hit.marker == markup_->parameter_slash && !too_long) {
     return BreakOff("parameter without an end", hit.position, sink);
   }
   const absl::string_view value = absl::string_view(buffer_).substr(element_, scan_ - element_);
@@ -450,13 +485,13 @@ bool StreamingParser::ReadHeldValue(Sink sink) {
 }
 
 bool StreamingParser::ReadAfterValue(Sink sink) {
-  const MarkerSet::Hit hit = kAfterParameter.At(buffer_, element_);
+  const MarkerSet::Hit hit = markup_->after_parameter.At(buffer_, element_);
   if (hit.match == Match::kPartial) return false;
-  if (hit.marker == kNextParameter || hit.marker == kSameLineParameter) {
-    delivered_ = hit.end() - markup::kParameter.size();
+  if (hit.marker == markup_->next_parameter || hit.marker == markup_->same_line_parameter) {
+    delivered_ = hit.end() - markup_->parameter.size();
     return Enter(State::kBeforeKey, hit.end(), /*keep=*/true);
   }
-  if (hit.marker == kNextInvokeEnd || hit.marker == kSameLineInvokeEnd) {
+  if (hit.marker == markup_->next_invoke_end || hit.marker == markup_->same_line_invoke_end) {
     EndCall(sink);
     return Enter(State::kBetweenCalls, hit.end());
   }

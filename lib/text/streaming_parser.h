@@ -65,15 +65,15 @@ struct ParserEvent {
 // - Two line breaks before `<｜DSML｜tool_calls>` belong to the marker. If the marker is missing,
 //   calls at the beginning of a line are calls if `</｜DSML｜tool_calls>` or the end follows them,
 //   otherwise text. They are held in the same way.
+// - The bars of all markers of the calls may be doubled, as in `<｜｜DSML｜｜tool_calls>`.
 // - Bytes that may begin a marker are held until this is decided. A marker that the end cuts off is
 //   the text of kEnd, not content or part of a value.
 // - Tool markup is read like the published parser does. At an error the call ends incomplete,
 //   kMalformed gives the reason, and the markup from there on is content. Tool markup is text only
 //   after a kMalformed.
 // - An unexpected control marker (such as `<think>` in content) is the text of a kMalformed. A
-// marker
-//   that begins another turn also ends this one. Content after tool calls or after the end is
-//   preceded by a kMalformed.
+//   marker that begins another turn also ends this one. Content after tool calls or after the end
+//   is preceded by a kMalformed.
 // - Bytes that are not UTF-8 become U+FFFD.
 //
 // Time is linear in the bytes. Buffers grow to the held bytes and stay below 3 MiB, however much is
@@ -108,6 +108,8 @@ class StreamingParser {
   void End(Sink sink, absl::string_view turn_marker = {});
 
  private:
+  struct CallMarkup;
+  static const CallMarkup kSingleBars, kDoubledBars;
   enum class State {
     kReasoning,
     kContent,
@@ -195,9 +197,10 @@ class StreamingParser {
   bool call_repaired_;
   StringSet keys_;        // of the open call
   bool markup_reported_;  // tool markup out of place has been reported since the last call
-  absl::string_view text_complaint_;  // to be reported before content, if any comes
-  bool wrapped_;                      // the calls being read began with their marker
-  bool stopped_;                      // the end-of-sentence marker was seen
+  absl::string_view text_complaint_;         // to be reported before content, if any comes
+  const CallMarkup* markup_ = &kSingleBars;  // of the calls being read
+  bool wrapped_;                             // the calls being read began with their marker
+  bool stopped_;                             // the end-of-sentence marker was seen
 
   struct Trial {
     size_t begin;       // of the calls

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "tests/lib/text/parse_cases.h"
 #include "tests/lib/text/streamed_completion.h"
 #include "tests/support/catch.h"
@@ -147,6 +148,38 @@ TEST_CASE("calls may stand on one line") {
     CHECK(log.events().back().stopped);
     CheckSplits(text, kChat, random);
   }
+}
+
+TEST_CASE("the bars of all markers of calls may be doubled") {
+  std::mt19937 random(20261129);
+  const std::string call =
+      "\n\n" CALLS INVOKE("f") PARAMETER("a", "true") "x ｜DSML｜ y" PARAMETER_END PARAMETER(
+          "b", "false") "[1]" PARAMETER_END INVOKE_END INVOKE("g") INVOKE_END CALLS_END;
+  const std::string bare = "text\n" INVOKE("f") PARAMETER("a", "true") "x" PARAMETER_END INVOKE_END;
+  for (const std::string& single : {call, bare}) {
+    const std::string text = absl::StrReplaceAll(single, {{DSML, "｜" DSML "｜"}}) + EOS;
+    INFO(text);
+    for (const ThinkingMode mode : {kChat, kThinking}) {
+      const EventLog log = Streamed(text, mode);
+      CHECK(log.Count(Kind::kMalformed) == 0);
+      CHECK(log.Count(Kind::kToolCallEnd) == (single == call ? 2 : 1));
+      CHECK(log.Joined(Kind::kToolCallArguments, 0) ==
+            (single == call ? R"({"a": "x ｜｜DSML｜｜ y", "b": [1]})" : R"({"a": "x"})"));
+      CHECK(log.events().back().stopped);
+      CheckSplits(text, mode, random);
+    }
+  }
+  // In a value they are text: those of the calls count.
+  const std::string quoted = "\n\n" CALLS INVOKE("f") PARAMETER(
+      "a", "true") "</｜｜DSML｜｜parameter>\n</｜｜DSML｜｜invoke>" PARAMETER_END INVOKE_END
+      CALLS_END EOS;
+  const EventLog log = Streamed(quoted, kChat);
+  CHECK(log.Count(Kind::kMalformed) == 0);
+  CHECK(log.Joined(Kind::kToolCallArguments, 0) ==
+        R"({"a": "</｜｜DSML｜｜parameter>\n</｜｜DSML｜｜invoke>"})");
+  // Outside of calls they are malformed, as single ones are.
+  CHECK(Streamed("a <｜｜DSML｜｜b", kChat).Count(Kind::kMalformed) == 1);
+  CHECK(Streamed("a <｜｜DSML｜｜b", kChat).Joined(Kind::kText) == "a <｜｜DSML｜｜b");
 }
 
 TEST_CASE("what only looks like a marker is delivered") {
