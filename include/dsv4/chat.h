@@ -132,7 +132,8 @@ typedef struct dsv4_chat_options {
  *   user or tool, another part without a text becomes "[Unsupported TYPE]", as in the published
  *   encoder.
  * - reasoning_content (assistant).
- * - tool_calls (assistant): arguments are an object, or a string with its JSON.
+ * - tool_calls (assistant): arguments are an object, or a string with its JSON. An empty string is
+ *   no parameter. Of JSON that was cut off, the parameters so far count.
  * - prefix (assistant): true on the last message omits its end token, so that the model continues
  *   the message. Sessions on messages do not accept a turn after it.
  * - tool_call_id (tool).

@@ -62,7 +62,9 @@ DSV4_API dsv4_status dsv4_session_sync_json(dsv4_session* session, const char* m
  *   is not part of the message.
  * - If the last message is the assistant's, with "prefix" (in JSON) or wo_eos, it is the beginning
  *   of the turn. The events are those of the rest. The reply is the whole turn, without reasoning.
- * - The id of a tool call is "call_M_N": call N of the assistant's message M, counted from 0.
+ * - The id of a tool call is "call_M_N": call N of the assistant's message M, counted from 0. If
+ *   calls in the messages have such an id with this M or a higher one, as where earlier messages
+ *   were left out, M is one more than the highest.
  * Errors: those of dsv4_session_step, after which the turn can continue; INVALID_ARGUMENT if the
  * session was not synced to messages, or if the last message is not followed by an assistant's turn
  * (it is a whole one of the assistant, or a system message). After OUT_OF_HOST_MEMORY for the

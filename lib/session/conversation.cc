@@ -6,7 +6,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "lib/base/contained.h"
 #include "lib/base/error.h"
 #include "lib/base/quoted.h"
@@ -26,6 +28,26 @@ bool IsAssistant(const ChatMessage& message) { return message.role == kAssistant
 // Whether the last message is the beginning of an assistant's turn.
 bool IsBegun(absl::Span<const ChatMessage> messages) {
   return !messages.empty() && IsAssistant(messages.back()) && messages.back().wo_eos;
+}
+
+constexpr absl::string_view kCallId = "call_";
+
+// The M of the next calls' ids. Clients pair results with calls by these ids, also with calls of
+// messages that they no longer send.
+size_t NextCallNumber(absl::Span<const ChatMessage> messages, bool begun) {
+  constexpr size_t kMost = 1'000'000'000;
+  size_t next = messages.size() - (begun ? 1 : 0);
+  for (const ChatMessage& message : messages) {
+    for (const ToolCall& call : message.tool_calls) {
+      absl::string_view rest = call.id;
+      size_t number = 0;
+      if (absl::ConsumePrefix(&rest, kCallId) &&
+          absl::SimpleAtoi(rest.substr(0, rest.find('_')), &number) && number < kMost) {
+        next = std::max(next, number + 1);
+      }
+    }
+  }
+  return next;
 }
 
 void Ignore(const ParserEvent&) {}
@@ -191,7 +213,7 @@ void Conversation::BeginTurn(bool reasons) {
   const bool begun = IsBegun(messages_);
   StreamingParser::Options options = {
       .mode = reasons ? ThinkingMode::kThinking : ThinkingMode::kChat,
-      .id_prefix = absl::StrCat("call_", messages_.size() - (begun ? 1 : 0), "_"),
+      .id_prefix = absl::StrCat(kCallId, NextCallNumber(messages_, begun), "_"),
       .turn_markers = false};
   ChatMessage reply = {.role = std::string(kAssistantRole), .content = ""};
   if (begun) reply = messages_.back();

@@ -55,7 +55,8 @@ class Conversation {
   // - A last message of the assistant with wo_eos is the beginning of the turn. The events are
   // those
   //   of the rest, and the message becomes the whole turn.
-  // - The id of a tool call is "call_M_N": message M, call N.
+  // - The id of a tool call is "call_M_N": call N, of message M or, if the messages have such ids
+  //   with that or a higher number, of the next number.
   // Errors: those of Session::Step, after which the turn can continue; InvalidArgument if the last
   // message is not followed by an assistant turn, or if the session was changed by other calls. If
   // memory runs out for the turn's text, the next call fails in the same way.

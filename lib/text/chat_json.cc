@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/text/chat_json.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
 #include "lib/base/quoted.h"
@@ -129,6 +133,63 @@ absl::StatusOr<ToolCall> ToolCallFrom(const JsonValue& call, absl::string_view p
   return made;
 }
 
+// What the start of a JSON object may be completed to: first with all of it, then without its last
+// member or element. None for another text.
+std::vector<std::string> Completions(absl::string_view json) {
+  json = absl::StripLeadingAsciiWhitespace(json);
+  if (!absl::StartsWith(json, "{")) return {};
+  std::string open;           // the brackets that close what is open
+  size_t whole = 0;           // the text up to here has whole members and elements
+  std::string open_at_whole;  // `open` there
+  bool in_string = false;
+  size_t escape = absl::string_view::npos;  // where one begins that the text may cut off
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (in_string) {
+      if (escape != absl::string_view::npos) {
+        const size_t length = json[escape + 1] == 'u' ? 6 : 2;
+        if (i + 1 == escape + length) escape = absl::string_view::npos;
+      } else if (c == '\\') {
+        escape = i;
+      } else if (c == '"') {
+        in_string = false;
+      }
+      continue;
+    }
+    if (c == '"') in_string = true;
+    if (c == '{' || c == '[') open.push_back(c == '{' ? '}' : ']');
+    if (c == '}' || c == ']') {
+      if (open.empty() || open.back() != c) return {};
+      open.pop_back();
+      if (open.empty()) return {};  // more follows: not cut
+    }
+    if (c == '{' || c == '[' || c == ',') {
+      whole = c == ',' ? i : i + 1;
+      open_at_whole = open;
+    }
+  }
+  const auto closed = [](absl::string_view text, std::string brackets) {
+    std::reverse(brackets.begin(), brackets.end());
+    return absl::StrCat(text, brackets);
+  };
+  std::string all(in_string ? json.substr(0, escape) : json);
+  if (in_string) all.push_back('"');
+  return {closed(all, open), closed(json.substr(0, whole), open_at_whole)};
+}
+
+// The arguments of a call as clients send them: an empty text for no parameters, and what they have
+// of a call that was cut off. The encoder would make both a parameter "arguments", which no tool
+// has.
+void MendArguments(std::string* arguments) {
+  if (absl::StripAsciiWhitespace(*arguments).empty()) *arguments = "{}";
+  if (!IsCorrupt(ParsePythonJson(*arguments, "").status())) return;
+  for (std::string& completed : Completions(*arguments)) {
+    if (!ParsePythonJson(completed, "").ok()) continue;
+    *arguments = std::move(completed);
+    return;
+  }
+}
+
 // A key that is set would be lost where it means nothing.
 absl::Status CheckKeysOfRole(const JsonValue& object, absl::string_view role,
                              absl::string_view place) {
@@ -202,7 +263,12 @@ absl::StatusOr<ChatMessage> MessageFrom(const JsonValue& object, const std::stri
 absl::StatusOr<std::vector<ChatMessage>> ParseMessages(absl::string_view json,
                                                        absl::string_view source) {
   DSV4_ASSIGN_OR_RETURN(const JsonValue array, ParsePythonJson(json, source));
-  return MessagesFromJson(array, source);
+  absl::StatusOr<std::vector<ChatMessage>> messages = MessagesFromJson(array, source);
+  if (!messages.ok()) return messages;
+  for (ChatMessage& message : *messages) {
+    for (ToolCall& call : message.tool_calls) MendArguments(&call.arguments);
+  }
+  return messages;
 }
 
 absl::StatusOr<std::vector<ChatMessage>> MessagesFromJson(const JsonValue& array,

@@ -30,6 +30,8 @@ namespace dsv4 {
 //   tool; a tool in the flat form; a part or key whose text the message's role would drop; a prefix
 //   on a message that is not the last. Also in messages of a context, where the published encoder
 //   would not notice.
+// Arguments of calls are mended as clients send them: empty text becomes {}, and of an object that
+// was cut off the members so far count.
 absl::StatusOr<std::vector<ChatMessage>> ParseMessages(absl::string_view json,
                                                        absl::string_view source = "messages");
 absl::StatusOr<std::vector<ChatMessage>> MessagesFromJson(const JsonValue& array,

@@ -143,6 +143,30 @@ TEST_CASE("an answer that was begun is continued, and is one message afterwards"
   REQUIRE(chat.Spelled() == chat.Published(kChat));
 }
 
+// A host that leaves out earlier messages pairs results with calls of them, too.
+TEST_CASE("ids of calls do not repeat where earlier messages are left out") {
+  const Messages weather = ParseMessages(kWeather).value();
+  const auto id_after = [&](const char* id) {
+    Messages messages = weather;
+    messages.push_back({.role = "assistant", .content = ""});
+    messages.back().tool_calls.push_back({id, "weather_lookup", R"({"city": "Rome"})"});
+    messages.push_back({.role = "tool", .content = "sunny"});
+    messages.back().tool_call_id = id;
+    messages.insert(messages.end(), weather.end() - 1, weather.end());
+    Chat chat(messages, kChat);
+    chat.Generate();
+    REQUIRE_FALSE(chat->reply()->tool_calls.empty());
+    return chat->reply()->tool_calls[0].id;
+  };
+  REQUIRE(id_after("call_2_0") == "call_5_0");
+  REQUIRE(id_after("call_5_0") == "call_6_0");
+  REQUIRE(id_after("call_71_3") == "call_72_0");
+  // No numbers of ours.
+  REQUIRE(id_after("call_x7_0") == "call_5_0");
+  REQUIRE(id_after("toolu_8_0") == "call_5_0");
+  REQUIRE(id_after("call_99999999999999999999_0") == "call_5_0");
+}
+
 // What a host has of a turn: the reply as JSON, with ids of its own.
 TEST_CASE("a host's copy of a turn keeps the tokens, and an edited one does not") {
   Chat chat(ParseMessages(kWeather).value());

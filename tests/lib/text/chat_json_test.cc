@@ -132,6 +132,58 @@ TEST_CASE("arguments are an object, or its JSON in a string") {
   CHECK(arguments("{}") == "{}");
   CHECK(arguments("null") == "{}");
   CHECK(arguments(R"("{\"a\":1}")") == R"({"a":1})");
+  // As clients send them for no parameters.
+  CHECK(arguments(R"("")") == "{}");
+  CHECK(arguments(R"(" \n")") == "{}");
+}
+
+TEST_CASE("of arguments that were cut off, the parameters so far count") {
+  const auto arguments = [](const std::string& text) {
+    std::string escaped;
+    AppendPythonJson(JsonValue::FromString(text), &escaped);
+    return Message(R"({"role": "assistant", "tool_calls": [{"function": {"name": "f",
+                       "arguments": )" +
+                   escaped + "}}]}")
+        .tool_calls[0]
+        .arguments;
+  };
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({)", R"({})"},
+      {R"( {"a": "Par)", R"({"a": "Par"})"},
+      {R"({"a": "x\)", R"({"a": "x"})"},
+      {R"({"a": "x\u00e)", R"({"a": "x"})"},
+      {R"({"a": "x\u00e9)", R"({"a": "x\u00e9"})"},
+      {R"({"a": "x\\)", R"({"a": "x\\"})"},
+      {R"({"a": "x")", R"({"a": "x"})"},
+      {R"({"a": "x", )", R"({"a": "x"})"},
+      {R"({"a": "x", "b)", R"({"a": "x"})"},
+      {R"({"a": "x", "b": tr)", R"({"a": "x"})"},
+      {R"({"a": [1, {"b": "c}], )", R"({"a": [1, {"b": "c}], "}]})"},
+      {R"({"a": [1, {"b": 2}, fal)", R"({"a": [1, {"b": 2}]})"},
+      {R"({"a": tr)", R"({})"},
+      // No start of an object.
+      {"not json", "not json"},
+      {R"(["a)", R"(["a)"},
+      {R"({"a": 1]})", R"({"a": 1]})"},
+      {R"({"a": 1} and)", R"({"a": 1} and)"},
+      {R"({'a': 1)", R"({})"},
+  };
+  for (const auto& [text, mended] : cases) {
+    INFO(text);
+    CHECK(arguments(text) == mended);
+  }
+  // Every start of an object is one.
+  const std::string whole = R"({"a": "\"x\" \u00e9\\", "b": [1.5, {"c": null}], "d": {"e": ""}})";
+  for (size_t size = 1; size <= whole.size(); ++size) {
+    INFO(whole.substr(0, size));
+    CHECK(ParsePythonJson(arguments(whole.substr(0, size)), "").ok());
+  }
+  // As recorded from the published encoder, what it is given itself stays.
+  const auto published = MessagesFromJson(*ParsePythonJson(
+      R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": ""}}]}])",
+      "test"));
+  REQUIRE_OK(published);
+  CHECK(published->front().tool_calls[0].arguments.empty());
 }
 
 TEST_CASE("an assistant's last message may be continued") {
