@@ -4,10 +4,12 @@
 #include "lib/proof/device_proof.h"
 
 #include <cmath>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "kernels/op/dense.h"
 #include "lib/proof/open_best.h"
+#include "tests/emulation/matrix_products.h"
 #include "tests/support/bundled_model.h"
 #include "tests/support/fake_cuda_runtime.h"
 #include "tests/support/status_test_macros.h"
@@ -50,6 +52,40 @@ TEST_CASE("a wrong kernel result and NaN in a row are told by operator") {
     };
     REQUIRE_FAILS(ProveDevices(options).status(), absl::StatusCode::kUnimplemented,
                   "known answers: linear_bf16.y_f32 (rows ");
+  }
+}
+
+TEST_CASE("the known answers hold with the sums of an RTX Blackwell's tensor cores") {
+  emulation::SetMmaModel(emulation::kRtxBlackwell);
+  const absl::StatusOr<DeviceProof> proof = ProveDevices(Short());
+  emulation::SetMmaModel({});
+  REQUIRE_OK(proof);
+  REQUIRE(proof->flips.size() > 30);
+}
+
+// With both ways to sum, so that no difference of theirs tells it.
+TEST_CASE("each misreading of the block-scaled products is refused by operator") {
+  using emulation::MmaFault;
+  using emulation::MmaModel;
+  std::vector<MmaModel> models;
+  for (const MmaModel& sums : {MmaModel(), emulation::kRtxBlackwell}) {
+    for (const MmaFault fault :
+         {MmaFault::kSwappedRowScales, MmaFault::kIgnoredScaleByte,
+          MmaFault::kNeighboursColumnScales, MmaFault::kLowE2M1, MmaFault::kSwappedRegisters}) {
+      models.push_back(sums);
+      models.back().fault = fault;
+    }
+  }
+  // The bits of an Ada.
+  models.push_back({.fraction_bits = 25, .scaled_fraction_bits = 13});
+  for (const MmaModel& model : models) {
+    CAPTURE(model.scaled_fraction_bits);
+    CAPTURE(static_cast<int>(model.fault));
+    emulation::SetMmaModel(model);
+    const absl::Status status = ProveDevices(Short()).status();
+    emulation::SetMmaModel({});
+    REQUIRE_FAILS(status, absl::StatusCode::kUnimplemented,
+                  "cuda:0 (emulated) is refused: it failed its known answers: ");
   }
 }
 

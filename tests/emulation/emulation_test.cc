@@ -11,6 +11,7 @@
 #include <string>
 
 #include "lib/tensor/quant_format.h"
+#include "tests/emulation/matrix_products.h"
 #include "tests/emulation/planted_kernels.h"
 #include "tests/kernels/random_weights.h"
 #include "tests/support/catch.h"
@@ -123,6 +124,38 @@ TEST_CASE("what would hang a GPU or break it ends the program") {
   words_have(LanesAtDifferentInstructions, "lanes of a warp at different instructions");
   words_have(SomeThreadsAtABarrier, "32 threads wait at barrier 2");
   words_have(WriteBehindSharedMemory, "signal 11");
+}
+
+// The sum of a product of 1 and `count` products of two 2^-`low`, in f16.
+float SumOfOneAndSmall(const MmaModel& model, int count, int low) {
+  SetMmaModel(model);
+  MmaGive give[32] = {};
+  MmaGet get[32] = {};
+  const auto half = [](int exponent) { return static_cast<uint32_t>((exponent + 15) << 10); };
+  // Row 0 and column 0: lanes 0 to 3, two places in each of two words.
+  for (int k = 0; k <= count; ++k) {
+    const int lane = k % 8 / 2, word = k / 8, place = k % 2;
+    const uint32_t value = half(k == 0 ? 0 : -low) << 16 * place;
+    give[lane].a[2 * word] |= value;
+    give[lane].b[word] |= value;
+  }
+  MultiplyTiles(MmaType::kF16, 0, give, get);
+  SetMmaModel({});
+  return get[0].d[0];
+}
+
+TEST_CASE("sums of tensor cores are cut as the model says") {
+  // 8 products of 2^-26 are 2^-23, the last bit of f32.
+  const float more = 1 + 0x1p-23f;
+  CHECK(SumOfOneAndSmall({}, 8, 13) == more);
+  CHECK(SumOfOneAndSmall(kRtxBlackwell, 8, 13) == 1);
+  CHECK(SumOfOneAndSmall({.fraction_bits = 26}, 8, 13) == more);
+  // 2 of 2^-24 stay with 25 bits, not with 13; 1 is cut with the result.
+  CHECK(SumOfOneAndSmall(kRtxBlackwell, 2, 12) == more);
+  CHECK(SumOfOneAndSmall({.fraction_bits = 13}, 2, 12) == 1);
+  CHECK(SumOfOneAndSmall(kRtxBlackwell, 1, 12) == 1);
+  CHECK(SumOfOneAndSmall(kRtxBlackwell, 3, 12) == more);  // to nearest would be 2 bits more
+  CHECK(SumOfOneAndSmall({}, 3, 12) == 1 + 0x1p-22f);
 }
 
 float Int8Value(uint32_t code) { return static_cast<int8_t>(code); }
