@@ -13,7 +13,8 @@ namespace dsv4 {
 
 const char kBenchDecodeUsage[] =
     "usage: bench_decode [--backend cpu|cuda] [--devices I,...]\n"
-    "                    [--exchange auto|direct|nccl|none] [--synthetic-layers N] [--mix M]\n"
+    "                    [--exchange auto|direct|host|nccl|none] [--synthetic-layers N]\n"
+    "                    [--mix M]\n"
     "                    [--contexts N,...] [--sessions N,...] [--prefills N,...] [--chunk N]\n"
     "                    [--steps N] [--temperature T] [--operators] [--no-graphs]\n"
     "                    [--tuning DIR] [--device-weights GB] [--router-skew X] [--warm N]\n"
@@ -71,6 +72,7 @@ bool ParseBenchDecode(int argc, char** argv, BenchDecodeOptions* options) {
     if (argument == "--exchange") {
       static const std::map<std::string, ExchangePath> paths = {{"auto", ExchangePath::kAuto},
                                                                 {"direct", ExchangePath::kDirect},
+                                                                {"host", ExchangePath::kHost},
                                                                 {"nccl", ExchangePath::kNccl},
                                                                 {"none", ExchangePath::kNone}};
       const auto path = paths.find(argv[i]);

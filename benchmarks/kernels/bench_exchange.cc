@@ -121,6 +121,7 @@ int main(int argc, char** argv) {
   if (devices.empty()) devices = {0, 1};
   bench::GpuSampler clocks(devices);
   dsv4::Run(devices, dsv4::ExchangePath::kDirect, "direct");
+  dsv4::Run(devices, dsv4::ExchangePath::kHost, "host");
   dsv4::Run(devices, dsv4::ExchangePath::kNccl, "nccl");
   dsv4::Run(devices, dsv4::ExchangePath::kAuto, "auto");
   clocks.StopAndPrint();

@@ -128,7 +128,8 @@ typedef struct dsv4_engine_options {
    * - CUDA: without `devices`, the best GPUs of one kind: those with most free memory, then the
    *   fastest memory. UNSUPPORTED if no kind has so many. A group's process takes GPU 0.
    * - CUDA: all GPUs must have the same architecture and room for their part of the plan. They
-   *   exchange data by peer access, or by NCCL (libnccl.so.2, loaded when needed). */
+   *   exchange data by peer access or, without it, through pinned host memory; long slices also by
+   *   NCCL (libnccl.so.2, loaded if it is there), where it is faster. */
   uint32_t device_count;
   int32_t max_sessions;   /* sessions open at the same time; 0 = 4 */
   const int32_t* devices; /* [device_count] device indices; NULL: the best devices */

@@ -21,6 +21,18 @@ absl::Status Validate(const GatherColumnsParams& p) {
                 "gather_columns: signals without a limit or a place for failures");
 }
 
+bool PushesColumns(const GatherColumnsParams& p) {
+  if (p.inboxes[0] == nullptr) return false;
+  for (size_t rank = 0; rank < static_cast<size_t>(p.ranks); ++rank) {
+    const int64_t stride = p.shares.SliceStride(static_cast<int>(rank));
+    if (stride % 8 != 0 || p.rows * stride > kMostPushedBytes ||
+        reinterpret_cast<uintptr_t>(p.slices[rank]) % 8 != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
 Cost CostOf(const GatherColumnsParams& p) { return {.bytes = 2 * p.rows * p.shares.WholeStride()}; }
 
 CallDims DimsOf(const GatherColumnsParams& p) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contract of gather_columns: an all-gather of columns between ranks (lib/dist), as each rank's
 // device computes it. A rank has some columns of a tensor, gets the other ranks' columns and writes
-// the whole tensor. Ranks write short slices into each other's memory; long slices are read from
-// the memory of their rank.
+// the whole tensor. Ranks write short slices into each other's inboxes, in device memory that they
+// reach or in pinned host memory; long slices are read from the memory of their rank.
 #pragma once
 
 #include <array>
@@ -22,11 +22,11 @@ struct ExchangeSignals {
   uint32_t failed;              // 1 after a wait timed out or was aborted; later ones do not wait
 };
 
-// Receives the other ranks' slices, of up to kMostPushedBytes each, in the rank's device memory.
-// A packet holds 8 bytes of a slice in two words: 4 bytes and a flag each. The flag is 1 until the
-// rank has read the packet. Zeros before the first exchange. Exchanges alternate between the two
-// halves, because a rank may start its next exchange before this rank has completed the current
-// one.
+// Receives the other ranks' slices, of up to kMostPushedBytes each, in the rank's device memory or
+// in pinned host memory. A packet holds 8 bytes of a slice in two words: 4 bytes each, below the
+// number of the exchange. Zeros before the first exchange, whose number is 1. Exchanges alternate
+// between the two halves, because a rank may start its next exchange before this rank has completed
+// the current one.
 inline constexpr int64_t kMostPushedBytes = int64_t{128} << 10;
 struct ExchangeInbox {
   uint64_t packets[2][kMaxRanks][kMostPushedBytes / 8][2];  // [half][rank that writes]
@@ -81,6 +81,9 @@ struct GatherColumnsParams {
   ExchangeFailure* failure = nullptr;  // with signals
   int64_t limit_ns = 0;                // of a wait
 };
+
+// Whether slices are short: ranks write them to each other. All ranks get the same answer.
+bool PushesColumns(const GatherColumnsParams& params);
 
 absl::Status Validate(const GatherColumnsParams& params);
 Cost CostOf(const GatherColumnsParams& params);

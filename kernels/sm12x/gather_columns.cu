@@ -7,9 +7,9 @@
 // slices take the latency of the link.
 //
 // Plan:
-// - Short slices: each rank writes its packets to all others and waits for theirs in its own
-//   memory, so that data crosses the link once. Flags in each packet tell that it is complete, so
-//   no fence is needed.
+// - Short slices: each rank writes its packets to all others' inboxes and waits for theirs in its
+//   own, so that data crosses the link once, or in host memory twice. The number of the exchange in
+//   each word tells that it is complete, so no fence is needed, and nothing is cleared.
 // - Long slices: a thread has four loads of 16 bytes in flight. If ranks must wait for each other,
 //   block 0 raises this rank's number on every device, and each block polls the others' numbers on
 //   its own device, so that no poll crosses the link.
@@ -76,8 +76,6 @@ __device__ __forceinline__ void EndExchange(ExchangeSignals* own, uint32_t numbe
 
 // Short slices.
 
-constexpr uint64_t kFlag = uint64_t{1} << 32;
-
 // The packets of a rank. A rank with an empty slice sends one, because the others wait for it.
 __host__ __device__ inline int64_t Packets(const GatherColumnsParams& p, int rank) {
   const int64_t packets = p.rows * p.shares.SliceStride(rank) / 8;
@@ -134,12 +132,13 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const int64_t threads = static_cast<int64_t>(gridDim.x) * kThreads;
 
+  const uint64_t flag = uint64_t{number} << 32;
   const SlicePlace own_place(p, p.rank);
   const bool empty = p.shares.SliceStride(p.rank) == 0;
   const auto* slice = reinterpret_cast<const uint64_t*>(p.slices[p.rank]);
   for (int64_t at = thread; at < Packets(p, p.rank); at += threads) {
     const uint64_t bytes = empty ? 0 : slice[at];
-    const uint64_t low = kFlag | (bytes & 0xffffffff), high = kFlag | bytes >> 32;
+    const uint64_t low = flag | (bytes & 0xffffffff), high = flag | bytes >> 32;
     for (int i = 1; i < p.ranks; ++i) {
       const int peer = (p.rank + i) % p.ranks;
       StorePacketSystem(p.inboxes[peer]->packets[number % 2][p.rank][at], low, high);
@@ -156,31 +155,16 @@ __global__ void __launch_bounds__(kThreads)
       peer += peer + 1 == p.rank ? 2 : 1;
     }
     if (peer >= p.ranks) break;
-    uint64_t* const packet = p.inboxes[p.rank]->packets[number % 2][peer][at];
+    // The peer writes here again only after it has received this rank's next packets.
+    const uint64_t* const packet = p.inboxes[p.rank]->packets[number % 2][peer][at];
     uint64_t low, high;
     LoadPacketSystem(packet, low, high);
-    for (Wait wait(p, peer); (low & high & kFlag) == 0 && wait.Continues();) {
+    for (Wait wait(p, peer); (low >> 32 != number || high >> 32 != number) && wait.Continues();) {
       LoadPacketSystem(packet, low, high);
     }
-    // Clears the packet for reuse: the peer writes here again only after it has received this
-    // rank's next packets.
-    packet[0] = packet[1] = 0;
     SlicePlace(p, peer).Put<kWords>(at, (low & 0xffffffff) | high << 32);
   }
   EndExchange(own, number);
-}
-
-// Whether slices are short: ranks write them to each other. All ranks get the same answer.
-bool Pushes(const GatherColumnsParams& p) {
-  if (p.inboxes[0] == nullptr) return false;
-  for (int r = 0; r < p.ranks; ++r) {
-    const int64_t stride = p.shares.SliceStride(r);
-    if (stride % 8 != 0 || p.rows * stride > kMostPushedBytes ||
-        reinterpret_cast<uintptr_t>(p.slices[static_cast<size_t>(r)]) % 8 != 0) {
-      return false;
-    }
-  }
-  return true;
 }
 
 // Long slices.
@@ -268,7 +252,7 @@ void Launch(const LaunchContext& context, const GatherColumnsParams& p) {
     most = std::max(most, p.rows * width);
   }
   const cudaStream_t stream = CudaStreamOf(context);
-  if (Pushes(p)) {
+  if (PushesColumns(p)) {
     LaunchOverlapped(stream, BlocksFor(context, std::max(packets, Packets(p, p.rank))), kThreads, 0,
                      places % 8 == 0 ? push_columns_kernel<true> : push_columns_kernel<false>, p);
     return;

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <thread>
@@ -54,13 +55,17 @@ class Group final : public ExchangeWays {
 
   std::string Describe() const override {
     if (silent) return "left out";
-    if (nccl == nullptr) return "by kernels";
+    const char* const by_kernels = host ? "by kernels through host memory" : "by kernels";
+    if (nccl == nullptr) return by_kernels;
     const std::string by_nccl = absl::StrCat("by NCCL ", nccl->version());
-    if (!direct) return by_nccl;
+    if (!kernels()) return by_nccl;
     const int64_t from = nccl_from.load();
-    if (from == kNever) return "by kernels";
-    return absl::StrCat("by kernels below ", from, " bytes, then ", by_nccl);
+    if (from == kNever) return by_kernels;
+    return absl::StrCat(by_kernels, " below ", from, " bytes, then ", by_nccl);
   }
+
+  // Whether kernels exchange.
+  bool kernels() const { return direct || host; }
 
   // Ends all waits of hosts' threads and of kernels; each rank ends its own of NCCL.
   void Fail(const absl::Status& reason) {
@@ -77,6 +82,7 @@ class Group final : public ExchangeWays {
   const Nccl* nccl = nullptr;                   // null: not used
   const bool silent;                            // nothing is exchanged
   bool direct = false;                          // the devices reach each other's memory
+  bool host = false;                            // inboxes are in host memory
   std::array<ExchangeSignals*, kMaxRanks> signals{};
   std::array<ExchangeInbox*, kMaxRanks> inboxes{};
   Buffer failure_memory;
@@ -105,6 +111,15 @@ class DeviceCommunicator final : public Communicator {
     DSV4_RETURN_IF_ERROR(own_.dispatch->Prepare(GatherColumnsParams{}));
     // Other ranks write to it without asking.
     return own_.device->Synchronize();
+  }
+
+  // Moves the inbox to host memory.
+  absl::Status AllocateHostInbox() {
+    DSV4_ASSIGN_OR_RETURN(host_inbox_, own_.device->AllocateHost(kInboxBytes, "exchange"));
+    std::memset(host_inbox_.data(), 0, static_cast<size_t>(kInboxBytes));
+    group_->inboxes[static_cast<size_t>(rank_)] =
+        reinterpret_cast<ExchangeInbox*>(host_inbox_.data());
+    return absl::OkStatus();
   }
 
   // Takes over NCCL's communicator of the rank. Without one NCCL is not used.
@@ -143,7 +158,7 @@ class DeviceCommunicator final : public Communicator {
     int64_t nccl_from = kNever;
     for (auto bytes = kMeasuredBytes.rbegin(); bytes != kMeasuredBytes.rend(); ++bytes) {
       DSV4_ASSIGN_OR_RETURN(const double by_nccl, SecondsOf(*bytes, true));
-      if (!group_->direct) continue;
+      if (!group_->kernels()) continue;
       DSV4_ASSIGN_OR_RETURN(const double directly, SecondsOf(*bytes, false));
       // All ranks measure all sizes; the first one's times count.
       if (directly <= by_nccl) settled_ = true;
@@ -153,7 +168,7 @@ class DeviceCommunicator final : public Communicator {
     // No rank continues before that is stored.
     DSV4_RETURN_IF_ERROR(Meet());
     starting_ = false;
-    uses_nccl_ = !group_->direct || group_->nccl_from.load() != kNever;
+    uses_nccl_ = !group_->kernels() || group_->nccl_from.load() != kNever;
     if (uses_nccl_) return absl::OkStatus();
     return group_->nccl->Check(group_->nccl->CommDestroy(std::exchange(comm_, nullptr)),
                                "disconnecting devices");
@@ -187,7 +202,7 @@ class DeviceCommunicator final : public Communicator {
   // A rank without columns takes no part in NCCL's exchange, and so would not be waited for.
   bool ByNccl(const GatherParams& params) const {
     if (!uses_nccl_) return false;
-    if (!group_->direct) return true;
+    if (!group_->kernels()) return true;
     return params.rows * params.shares.WholeStride() >= group_->nccl_from.load() &&
            std::all_of(params.shares.widths.begin(), params.shares.widths.begin() + ranks(),
                        [](int64_t width) { return width > 0; });
@@ -216,8 +231,67 @@ class DeviceCommunicator final : public Communicator {
                                      .inboxes = group_->inboxes,
                                      .failure = group_->failure(),
                                      .limit_ns = std::chrono::nanoseconds(KernelLimit()).count()};
+    return group_->host ? RunThroughHost(gather) : Run(gather);
+  }
+
+  absl::Status Run(const GatherColumnsParams& gather) const {
     const DeviceScope scope(own_.device);
     return own_.dispatch->Run(LaunchContext{.stream = &own_.device->stream()}, gather);
+  }
+
+  // In parts whose slices are short. All ranks make the same parts.
+  absl::Status RunThroughHost(const GatherColumnsParams& gather) const {
+    const ColumnShares& shares = gather.shares;
+    int64_t longest = 1;
+    for (int rank = 0; rank < ranks(); ++rank) {
+      longest = std::max(longest, shares.SliceStride(rank));
+    }
+    const int64_t rows = kMostPushedBytes / longest;
+    if (rows == 0) return RunRowsThroughHost(gather);
+    for (int64_t row = 0; row < gather.rows; row += rows) {
+      GatherColumnsParams part = gather;
+      part.rows = std::min(rows, gather.rows - row);
+      part.whole += row * shares.WholeStride();
+      for (int rank = 0; rank < ranks(); ++rank) {
+        const auto r = static_cast<size_t>(rank);
+        if (part.slices[r] != nullptr) part.slices[r] += row * shares.SliceStride(rank);
+      }
+      DSV4_RETURN_IF_ERROR(RunPart(part));
+    }
+    return absl::OkStatus();
+  }
+
+  // Rows that are too long for an inbox: pieces of one rank's columns after another.
+  absl::Status RunRowsThroughHost(const GatherColumnsParams& gather) const {
+    const ColumnShares& shares = gather.shares;
+    if (shares.tails != std::array<int64_t, kMaxRanks>{}) {
+      return Unsupported("rows of ", shares.WholeStride(), " bytes with scales cannot be exchanged",
+                         " through host memory");
+    }
+    for (int64_t row = 0; row < gather.rows; ++row) {
+      std::byte* whole = gather.whole + row * shares.WholeStride();
+      for (int rank = 0; rank < ranks(); ++rank) {
+        const auto r = static_cast<size_t>(rank);
+        for (int64_t begin = 0; begin < shares.widths[r]; begin += kMostPushedBytes) {
+          GatherColumnsParams part = gather;
+          part.rows = 1;
+          part.shares = {.row_align = 8};
+          part.shares.widths[r] = std::min(kMostPushedBytes, shares.widths[r] - begin);
+          part.slices[r] += row * shares.SliceStride(rank) + begin;
+          part.whole = whole + begin;
+          DSV4_RETURN_IF_ERROR(RunPart(part));
+        }
+        whole += shares.widths[r];
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status RunPart(const GatherColumnsParams& part) const {
+    if (PushesColumns(part)) return Run(part);
+    return Unsupported("rows of ", part.shares.WholeStride(),
+                       " bytes that do not begin at multiples",
+                       " of 8 cannot be exchanged through host memory");
   }
 
   absl::Status GatherByNccl(const GatherParams& params) const {
@@ -356,6 +430,7 @@ class DeviceCommunicator final : public Communicator {
   const int rank_;
   const DeviceRank own_;
   Buffer memory_;              // signals, inbox, staging
+  Buffer host_inbox_;          // in place of that inbox
   Nccl::Comm comm_ = nullptr;  // this rank's thread's, once it has started
   NcclAbort abort_;
   std::chrono::steady_clock::time_point aborted_{};
@@ -458,21 +533,22 @@ absl::StatusOr<DeviceCommunicators> ConnectDevices(absl::Span<const DeviceRank> 
     if (!direct.ok() && (path == ExchangePath::kDirect || !IsUnsupported(direct))) return direct;
   }
   group->direct = direct.ok();
-
-  if (path == ExchangePath::kAuto || path == ExchangePath::kNccl) {
-    // Where peer access fails NCCL still uses it, unless its environment says not to: it may reach
-    // its limit.
-    const absl::Status by_nccl = ConnectNccl(ranks, start_limit, members, group.get());
-    if (!by_nccl.ok() && !direct.ok()) {
-      const std::string reason = absl::StrCat(
-          "the devices cannot exchange data: ", direct.message(), "; ", by_nccl.message());
-      return IsDeviceLost(by_nccl) ? DeviceLost(reason) : Unsupported(reason);
+  group->host = path == ExchangePath::kHost || (path == ExchangePath::kAuto && !direct.ok());
+  if (group->host) {
+    if (path == ExchangePath::kAuto) {
+      Log(LogLevel::kWarning, "devices exchange through host memory: ", direct.message());
     }
+    for (DeviceCommunicator* const member : members) {
+      DSV4_RETURN_IF_ERROR(member->AllocateHostInbox());
+    }
+  }
+  if (path == ExchangePath::kNccl) {
+    DSV4_RETURN_IF_ERROR(ConnectNccl(ranks, start_limit, members, group.get()));
+  } else if (path == ExchangePath::kAuto && (direct.ok() || !offered)) {
+    const absl::Status by_nccl = ConnectNccl(ranks, start_limit, members, group.get());
     if (!by_nccl.ok()) {
       Log(LogLevel::kWarning,
           "devices exchange by kernels alone: ", std::string(by_nccl.message()));
-    } else if (offered && !direct.ok()) {
-      Log(LogLevel::kWarning, "devices exchange by NCCL alone: ", std::string(direct.message()));
     }
   }
   DSV4_ASSIGN_OR_RETURN(group->failure_memory,

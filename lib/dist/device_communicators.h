@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communicators of ranks on devices of one process. There are two paths: kernels that read the
-// other ranks' slices by peer access, and NCCL, which connects any two devices. If both are
-// available, short exchanges use kernels and long ones NCCL; a measurement finds the size from
-// which NCCL is faster. Both paths give the same bits.
+// The communicators of ranks on devices of one process. There are three paths: kernels that use
+// peer access; the same kernels with inboxes in pinned host memory, for any two devices; and NCCL.
+// With NCCL, short exchanges use kernels and long ones NCCL; a measurement finds the size from
+// which NCCL is faster. All paths give the same bits.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@
 namespace dsv4 {
 
 // kNone, for measurements only: nothing is exchanged, and the outputs are undefined.
-enum class ExchangePath : int32_t { kAuto, kDirect, kNccl, kNone };
+enum class ExchangePath : int32_t { kAuto, kDirect, kHost, kNccl, kNone };
 
 // Memory of an exchange on each device, in addition to its tensors.
 int64_t ExchangeDeviceBytes();
@@ -44,12 +44,12 @@ struct DeviceCommunicators {
 inline constexpr std::chrono::seconds kDeviceLimit{4};
 
 // Peer access counts only after each pair has written and read a pattern in the other's memory:
-// drivers offer it where PCIe drops the writes. NCCL connects within `start_limit`, which its first
-// exchanges have as well.
-// REQUIRES: different devices, each with its dispatch; both outlive the communicators. Errors:
-// Unsupported, with the reason, if `path` does not connect every device to every other (kAuto: if
-// neither path does); DeviceLost if NCCL does not return and nothing else connects them: a thread
-// then stays behind.
+// drivers offer it where PCIe drops the writes. Without it kAuto goes through host memory, and does
+// not ask NCCL if the driver offered what is lost: NCCL would wait for the same access. NCCL
+// connects within `start_limit`, which its first exchanges have as well. REQUIRES: different
+// devices, each with its dispatch; both outlive the communicators. Errors: Unsupported, with the
+// reason, if `path` does not connect every device to every other; DeviceLost if kNccl was asked for
+// and does not return: a thread then stays behind; OutOfHostMemory.
 absl::StatusOr<DeviceCommunicators> ConnectDevices(
     absl::Span<const DeviceRank> ranks, ExchangePath path,
     std::chrono::milliseconds limit = kDeviceLimit,

@@ -32,7 +32,7 @@ bool HasFour() {
 std::vector<ExchangePath> Paths() {
   std::vector<ExchangePath> paths;
   for (const ExchangePath path :
-       {ExchangePath::kAuto, ExchangePath::kDirect, ExchangePath::kNccl}) {
+       {ExchangePath::kAuto, ExchangePath::kDirect, ExchangePath::kHost, ExchangePath::kNccl}) {
     const absl::StatusOr<std::shared_ptr<Engine>> engine =
         Engine::Open(test::kBundledModel, {.backend = Backend::kCuda,
                                            .devices = {0, 1},

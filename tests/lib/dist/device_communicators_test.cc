@@ -3,6 +3,7 @@
 // does what it is told (tests/support/scripted_nccl.cc): each ends within its limit, named.
 #include "lib/dist/device_communicators.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -111,12 +112,27 @@ class FakeGpu final : public Device {
   CudaStream stream_{&busy_};
 };
 
-// Notes the limit that its rank's kernel was given.
+// Notes what its rank's kernel was given, and does what the contract says.
 std::array<int64_t, 2> limits_of_launches;
-void GatherNothing(const LaunchContext&, const GatherColumnsParams& params) {
-  limits_of_launches[static_cast<size_t>(params.rank)] = params.limit_ns;
+std::array<std::atomic<int>, 2> launches, pushes;
+void GatherByHand(const LaunchContext&, const GatherColumnsParams& params) {
+  const auto own = static_cast<size_t>(params.rank);
+  limits_of_launches[own] = params.limit_ns;
+  ++launches[own];
+  pushes[own] += PushesColumns(params) ? 1 : 0;
+  const ColumnShares& shares = params.shares;
+  for (int64_t row = 0; row < params.rows; ++row) {
+    std::byte* column = params.whole + row * shares.WholeStride();
+    std::byte* tail = column + shares.WholeWidth();
+    for (int rank = 0; rank < params.ranks; ++rank) {
+      const auto r = static_cast<size_t>(rank);
+      const std::byte* const slice = params.slices[r] + row * shares.SliceStride(rank);
+      column = std::copy_n(slice, shares.widths[r], column);
+      tail = std::copy_n(slice + shares.widths[r], shares.tails[r], tail);
+    }
+  }
 }
-constexpr KernelEntry kEntries[] = {MakeEntry<GatherColumnsParams, &GatherNothing>(
+constexpr KernelEntry kEntries[] = {MakeEntry<GatherColumnsParams, &GatherByHand>(
     "fake.gather", Backend::kCuda, NumericsBit(Numerics::kPublished), 1)};
 constexpr Manifest kManifests[] = {Manifest{kEntries}};
 
@@ -149,6 +165,25 @@ struct Opened {
   std::vector<DeviceRank> ranks;
   absl::StatusOr<DeviceCommunicators> connected;
   double seconds = 0;
+};
+
+// The warnings of the log while it lives.
+class Warnings {
+ public:
+  Warnings() {
+    SetLogCallback(
+        [](void* user, LogLevel, const char* line) {
+          *static_cast<std::string*>(user) += std::string(line) + "\n";
+        },
+        &said_, LogLevel::kWarning);
+  }
+  Warnings(const Warnings&) = delete;
+  Warnings& operator=(const Warnings&) = delete;
+  ~Warnings() { SetLogCallback(nullptr, nullptr, LogLevel::kInfo); }
+  bool Has(const std::string& text) const { return said_.find(text) != std::string::npos; }
+
+ private:
+  std::string said_;
 };
 
 TEST_CASE("GPUs that reach each other are connected, and their memory is left cleared") {
@@ -193,11 +228,18 @@ TEST_CASE("peer access that the driver offers and PCIe drops is found out within
     REQUIRE_FAILS(direct.connected, kUnsupportedCode, one.told);
     REQUIRE_FAILS(direct.connected, kUnsupportedCode, "NCCL_P2P_DISABLE=1");
     CHECK(direct.seconds < 1);
-    // NCCL would wait for the same access, unless its environment says that it is not to use it.
-    Opened both(one.machine, ExchangePath::kAuto, "start");
-    REQUIRE_FAILS(both.connected, DeviceLost().code(), one.told);
-    REQUIRE_FAILS(both.connected, DeviceLost().code(), "did not connect the devices within 0.3 s");
-    Opened by_nccl(one.machine);
+    // NCCL would wait for the same access, unless its environment says that it is not to use it: it
+    // is not asked.
+    const Warnings warnings;
+    Opened through_host(one.machine, ExchangePath::kAuto, "start");
+    REQUIRE_OK(through_host.connected);
+    REQUIRE_OK(through_host.Start());
+    CHECK(through_host.seconds < 1);
+    CHECK(through_host.connected->ways->Describe() == "by kernels through host memory");
+    CHECK(warnings.Has("devices exchange through host memory: "));
+    CHECK(warnings.Has(one.told));
+    CHECK_FALSE(warnings.Has("NCCL 2.27.3"));
+    Opened by_nccl(one.machine, ExchangePath::kNccl);
     REQUIRE_OK(by_nccl.connected);
     REQUIRE_OK(by_nccl.Start());
     CHECK(by_nccl.connected->ways->Describe() == "by NCCL 2.27.3");
@@ -207,10 +249,78 @@ TEST_CASE("peer access that the driver offers and PCIe drops is found out within
 TEST_CASE("peer access that the second GPU is refused is none for both") {
   Opened direct({.refuses_second = true}, ExchangePath::kDirect);
   REQUIRE_FAILS(direct.connected, kUnsupportedCode, "cuda:1 cannot access the memory of cuda:0");
-  Opened by_nccl({.refuses_second = true});
-  REQUIRE_OK(by_nccl.connected);
-  REQUIRE_OK(by_nccl.Start());
-  CHECK(by_nccl.connected->ways->Describe() == "by NCCL 2.27.3");
+  Opened through_host({.refuses_second = true});
+  REQUIRE_OK(through_host.connected);
+  REQUIRE_OK(through_host.Start());
+  CHECK(through_host.connected->ways->Describe().find("by kernels through host memory") == 0);
+}
+
+TEST_CASE("exchanges through host memory are parts that an inbox takes, of all rows and columns") {
+  const struct {
+    int64_t rows;
+    ColumnShares shares;
+    int parts;
+  } cases[] = {
+      {1, {.widths = {2048, 2048}}, 1},
+      {300, {.widths = {2048, 1024}}, 5},                                   // of 64 rows
+      {1000, {.widths = {256, 128}, .tails = {2, 1}, .row_align = 16}, 3},  // of 481 rows
+      {40, {.widths = {16384, 0}}, 5},                                      // of 8 rows
+      {3, {.widths = {200'000, 131'080}, .row_align = 16}, 3 * (2 + 2)},    // pieces of rows
+      {1, {.widths = {1 << 20, 1 << 20}}, 16},
+  };
+  Opened opened({.offers_peer_access = false}, ExchangePath::kHost);
+  REQUIRE_OK(opened.connected);
+  CHECK(opened.connected->ways->Describe() == "by kernels through host memory");
+  const auto threads = RankThreads::Start(2);
+  REQUIRE_OK(threads);
+  const auto gather = [&](const GatherParams& params, std::vector<std::byte>* slices,
+                          std::vector<std::byte>* wholes) {
+    for (size_t rank : {0, 1}) launches[rank] = pushes[rank] = 0;
+    return (*threads)->Run([&](int rank) {
+      GatherParams own = params;
+      own.slice = slices[rank].data();
+      own.whole = wholes[rank].data();
+      return opened.connected->ranks[static_cast<size_t>(rank)]->AllGather(own);
+    });
+  };
+  for (const auto& one : cases) {
+    CAPTURE(one.rows, one.shares.widths[0], one.shares.widths[1]);
+    std::vector<std::byte> slices[2], wholes[2];
+    const auto rows = static_cast<size_t>(one.rows);
+    for (int rank : {0, 1}) {
+      slices[rank].resize(rows * static_cast<size_t>(one.shares.SliceStride(rank)));
+      for (size_t i = 0; i < slices[rank].size(); ++i) {
+        slices[rank][i] = static_cast<std::byte>(i * 7 + i / 251 + static_cast<size_t>(rank) * 99);
+      }
+      wholes[rank].resize(rows * static_cast<size_t>(one.shares.WholeStride()));
+    }
+    // At once, by the contract.
+    std::vector<std::byte> expected(wholes[0].size());
+    GatherByHand({}, {.rows = one.rows,
+                      .ranks = 2,
+                      .shares = one.shares,
+                      .slices = {slices[0].data(), slices[1].data()},
+                      .whole = expected.data()});
+    REQUIRE_OK(gather({.rows = one.rows, .shares = one.shares}, slices, wholes));
+    for (size_t rank : {0, 1}) {
+      CHECK(launches[rank] == one.parts);
+      CHECK(pushes[rank] == one.parts);
+      CHECK((wholes[rank] == expected));
+    }
+  }
+  // No model has these; nothing is exchanged.
+  std::vector<std::byte> slices[2], wholes[2];
+  for (int rank : {0, 1}) {
+    slices[rank].resize(1 << 20);
+    wholes[rank].resize(1 << 20);
+  }
+  REQUIRE_FAILS(gather({.rows = 2, .shares = {.widths = {5, 3}}}, slices, wholes), kUnsupportedCode,
+                "rows of 8 bytes that do not begin at multiples of 8 cannot");
+  REQUIRE_FAILS(
+      gather({.rows = 1, .shares = {.widths = {200'000, 8}, .tails = {8, 8}, .row_align = 16}},
+             slices, wholes),
+      kUnsupportedCode, "with scales cannot be exchanged through host memory");
+  CHECK(launches[0] == 0);
 }
 
 TEST_CASE("a copy between GPUs that never ends is no peer access", "[.long]") {
@@ -220,21 +330,20 @@ TEST_CASE("a copy between GPUs that never ends is no peer access", "[.long]") {
 }
 
 TEST_CASE("a start of NCCL that never returns is left behind after its limit") {
-  Opened opened({.offers_peer_access = false}, ExchangePath::kAuto, "start");
-  const auto lost = DeviceLost().code();
-  REQUIRE_FAILS(opened.connected, lost, "cuda:0 cannot access the memory of cuda:1");
-  REQUIRE_FAILS(opened.connected, lost, "did not connect the devices within 0.3 s; PCIe ACS");
+  Opened opened({.offers_peer_access = false}, ExchangePath::kNccl, "start");
+  REQUIRE_FAILS(opened.connected, DeviceLost().code(),
+                "did not connect the devices within 0.3 s; PCIe ACS");
   CHECK(opened.seconds < 2);
   // Where kernels exchange, it is not needed.
-  std::string said;
-  SetLogCallback(
-      [](void* user, LogLevel, const char* line) { *static_cast<std::string*>(user) += line; },
-      &said, LogLevel::kWarning);
-  Opened direct({}, ExchangePath::kAuto, "start");
-  SetLogCallback(nullptr, nullptr, LogLevel::kInfo);
-  REQUIRE_OK(direct.connected);
-  CHECK(direct.connected->ways->Describe() == "by kernels");
-  CHECK(said.find("devices exchange by kernels alone: NCCL 2.27.3") != std::string::npos);
+  for (const bool offers : {true, false}) {
+    const Warnings warnings;
+    Opened kernels({.offers_peer_access = offers}, ExchangePath::kAuto, "start");
+    REQUIRE_OK(kernels.connected);
+    CHECK(kernels.connected->ways->Describe() ==
+          (offers ? "by kernels" : "by kernels through host memory"));
+    CHECK(warnings.Has("devices exchange by kernels alone: NCCL 2.27.3"));
+    CHECK(warnings.Has("cuda:0 cannot access the memory of cuda:1") == !offers);
+  }
   setenv("DSV4_SCRIPTED_NCCL", "", 1);  // the threads end
 }
 
@@ -249,12 +358,14 @@ TEST_CASE("a first exchange of NCCL that never ends loses the devices after its 
 
 // In a process of its own: the version is read once.
 TEST_CASE("an NCCL that is too old for the GPUs is named with its file", "[.old]") {
-  Opened opened({.offers_peer_access = false});
+  Opened opened({.offers_peer_access = false}, ExchangePath::kNccl);
   REQUIRE_FAILS(opened.connected, kUnsupportedCode, "NCCL 2.26.5 (");
   REQUIRE_FAILS(opened.connected, kUnsupportedCode,
                 "libnccl.so.2) is too old for GPUs of compute capability 12.0; at least 2.27.0");
-  Opened direct({});
-  REQUIRE_OK(direct.connected);
+  for (const bool offers : {true, false}) {
+    Opened kernels({.offers_peer_access = offers});
+    REQUIRE_OK(kernels.connected);
+  }
 }
 
 }  // namespace

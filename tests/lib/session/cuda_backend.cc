@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linked into the sessions' tests, has them run on the cuda backend: with graphs, or without where
 // DSV4_TEST_GRAPHS is "off"; with as few experts on the device as can be where DSV4_TEST_WEIGHTS is
-// "least"; on DSV4_TEST_GPUS devices, which exchange by kernels or by NCCL alone
-// where DSV4_TEST_EXCHANGE is "direct" or "nccl".
+// "least"; on DSV4_TEST_GPUS devices, which exchange by peer access, through host
+// memory or by NCCL alone where DSV4_TEST_EXCHANGE is "direct", "host" or "nccl".
 #include <chrono>
 #include <cstdlib>
 
@@ -38,6 +38,7 @@ EngineOptions OnTestedBackend(const EngineOptions& options) {
   cuda.step_limit = std::chrono::hours(1);  // kernels that are emulated take minutes
   const absl::string_view exchange = Variable("DSV4_TEST_EXCHANGE");
   if (exchange == "direct") cuda.exchange = ExchangePath::kDirect;
+  if (exchange == "host") cuda.exchange = ExchangePath::kHost;
   if (exchange == "nccl") cuda.exchange = ExchangePath::kNccl;
   if (cuda.weight_budgets.device_bytes == 0 && Variable("DSV4_TEST_WEIGHTS") == "least") {
     cuda.weight_budgets.least = true;
