@@ -7,6 +7,7 @@
 
 set(DSV4_CUDA AUTO CACHE STRING "Build the CUDA backend: ON, OFF or AUTO (where nvcc works)")
 set_property(CACHE DSV4_CUDA PROPERTY STRINGS AUTO ON OFF)
+option(DSV4_PORTABLE_MMA "Build the CUDA kernels without the block-scaled MMA of SM12x: slower, to find faults" OFF)
 set(DSV4_HAVE_CUDA OFF)
 if(DSV4_CUDA STREQUAL "OFF")
   return()

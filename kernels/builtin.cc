@@ -9,7 +9,7 @@
 
 namespace dsv4 {
 
-absl::Span<const Manifest> BuiltinManifests() {
+absl::Span<const Manifest> BuiltinManifests(KernelSet set) {
   static const Manifest manifests[] = {
 #ifdef DSV4_HAVE_CUDA
       Sm12xManifest(),
@@ -17,6 +17,12 @@ absl::Span<const Manifest> BuiltinManifests() {
       CpuManifest(),
       ReferenceManifest(),
   };
+#ifdef DSV4_HAVE_CUDA
+  static const Manifest second[] = {Sm12xSecondManifest(), CpuManifest(), ReferenceManifest()};
+  if (set == KernelSet::kSecond) return second;
+#else
+  static_cast<void>(set);
+#endif
   return manifests;
 }
 

@@ -21,6 +21,11 @@ inline constexpr DeviceNeeds kSm12xNeeds = {
     .shared_bytes = 99 * 1024,
 };
 
+// The set of kernels that an entry is of, which its name begins with.
+#ifndef DSV4_SM12X_SET
+#define DSV4_SM12X_SET "sm12x"
+#endif
+
 // MakeEntry for this backend.
 template <class Params, void (*Launch)(const LaunchContext&, const Params&),
           absl::Status (*Supports)(const Params&) = &SupportsAll<Params>,
@@ -41,6 +46,11 @@ extern const KernelEntry kSm12xLinearBf16;
 extern const KernelEntry kSm12xOutputGroups;
 extern const KernelEntry kSm12xMoeGate;
 extern const KernelEntry kSm12xExpertFfn;
+
+// Of the second set (second/second_set.cuh).
+extern const KernelEntry kSm12xSecondPackWeight;
+extern const KernelEntry kSm12xSecondLinearFp8;
+extern const KernelEntry kSm12xSecondExpertFfn;
 
 extern const KernelEntry kSm12xTokenCandidates;
 extern const KernelEntry kSm12xRopeTable;

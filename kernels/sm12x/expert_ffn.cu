@@ -236,6 +236,7 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
 }  // namespace
 
 constinit const KernelEntry kSm12xExpertFfn =
-    MakeSm12xEntry<ExpertFfnParams, &Launch, &Supports, &Workspace>("sm12x.expert_ffn", 2);
+    MakeSm12xEntry<ExpertFfnParams, &Launch, &Supports, &Workspace>(DSV4_SM12X_SET ".expert_ffn",
+                                                                    2);
 
 }  // namespace dsv4

@@ -76,6 +76,6 @@ void Launch(const LaunchContext& context, const LinearFp8Params& p) {
 
 constinit const KernelEntry kSm12xLinearFp8 =
     MakeSm12xEntry<LinearFp8Params, &Launch, &Supports, &Workspace>(
-        "sm12x.linear_fp8", 2, {sm12x::kLinearKnobs, sm12x::kLinearConfigs});
+        DSV4_SM12X_SET ".linear_fp8", 2, {sm12x::kLinearKnobs, sm12x::kLinearConfigs});
 
 }  // namespace dsv4

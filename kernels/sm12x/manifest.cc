@@ -2,6 +2,7 @@
 #include "kernels/sm12x/manifest.h"
 
 #include <bit>
+#include <vector>
 
 #include "kernels/op/quantizers.h"
 #include "kernels/sm12x/entries.h"
@@ -40,6 +41,9 @@ void Encode(const float* from, int64_t width, int64_t begin, int64_t count, std:
   }
 }
 
+constexpr HostRows kRows = {
+    .quantized_bytes = &sm12x::QuantizedRowBytes, .decode = &Decode, .encode = &Encode};
+
 }  // namespace
 
 Manifest Sm12xManifest() {
@@ -51,8 +55,23 @@ Manifest Sm12xManifest() {
       kSm12xMoeGate,     kSm12xExpertFfn,      kSm12xTokenCandidates, kSm12xGatherColumns,
       kSm12xDraftLogits,
   };
-  return {entries,
-          {.quantized_bytes = &sm12x::QuantizedRowBytes, .decode = &Decode, .encode = &Encode}};
+  return {entries, kRows};
+}
+
+Manifest Sm12xSecondManifest() {
+  static const std::vector<KernelEntry> entries = [] {
+    std::vector<KernelEntry> all;
+    for (const KernelEntry& first : Sm12xManifest()) {
+      const KernelEntry* entry = &first;
+      for (const KernelEntry* const second :
+           {&kSm12xSecondPackWeight, &kSm12xSecondLinearFp8, &kSm12xSecondExpertFfn}) {
+        if (second->op == first.op) entry = second;
+      }
+      all.push_back(*entry);
+    }
+    return all;
+  }();
+  return {entries, kRows};
 }
 
 }  // namespace dsv4

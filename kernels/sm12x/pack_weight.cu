@@ -240,6 +240,6 @@ void Launch(const LaunchContext& context, const PackWeightParams& p) {
 }  // namespace
 
 constinit const KernelEntry kSm12xPackWeight =
-    MakeSm12xEntry<PackWeightParams, &Launch>("sm12x.pack_weight", 1);
+    MakeSm12xEntry<PackWeightParams, &Launch>(DSV4_SM12X_SET ".pack_weight", 1);
 
 }  // namespace dsv4

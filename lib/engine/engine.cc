@@ -93,6 +93,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> Engine::JoinGroup() {
       "\ndrafter = ", DrafterName(info().drafter), "\nmax_draft_tokens = ", info().max_draft_tokens,
       "\ndevice_weight_bytes = ", options.weight_budgets.device_bytes,
       "\nhost_weight_bytes = ", options.weight_budgets.host_bytes,
+      "\nset of kernels = ", options.kernel_set == KernelSet::kFirst ? "first" : "second",
       "\ngraphs = ", options.graphs ? "on" : "off", "\nrows of logits = ", options.logit_rows,
       "\nplan = ", info().weight_bytes, " bytes of weights, ", plan.on_device,
       " experts on the device, ", plan.on_host, " on the host and ", plan.on_disk, " on disk");

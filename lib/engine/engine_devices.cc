@@ -18,9 +18,9 @@ bool AlikeForRanks(const DeviceTraits& a, const DeviceTraits& b) {
 }
 
 // Tables by which every entry with knobs runs its config of that number, modulo their count.
-std::vector<TuningTable> TablesOfConfig(int32_t number) {
+std::vector<TuningTable> TablesOfConfig(int32_t number, KernelSet set) {
   std::vector<TuningTable> tables;
-  for (const Manifest& manifest : BuiltinManifests()) {
+  for (const Manifest& manifest : BuiltinManifests(set)) {
     for (const KernelEntry& entry : manifest) {
       const absl::Span<const KernelConfig> configs = entry.knobs.configs;
       if (configs.empty()) continue;
@@ -28,6 +28,22 @@ std::vector<TuningTable> TablesOfConfig(int32_t number) {
     }
   }
   return tables;
+}
+
+// The tables of a set: those of the first one for the entries that are the same in both.
+std::vector<TuningTable> TablesOfSet(std::vector<TuningTable> tables, KernelSet set) {
+  if (set == KernelSet::kFirst) return tables;
+  std::vector<TuningTable> kept;
+  for (const Manifest& manifest : BuiltinManifests(set)) {
+    for (const KernelEntry& entry : manifest) {
+      for (const TuningTable& table : tables) {
+        if (absl::string_view(table.entry->name) != entry.name) continue;
+        kept.push_back(table);
+        kept.back().entry = &entry;
+      }
+    }
+  }
+  return kept;
 }
 
 std::string Describe(const Device& device) {
@@ -85,14 +101,18 @@ absl::Status EngineDevices::ChooseKernels(const EngineSettings& settings) {
     DSV4_ASSIGN_OR_RETURN(
         std::vector<TuningTable> tables,
         TablesOf(traits, settings.tuning_files, BuiltinTuningFiles(), BuiltinManifests()));
-    if (options.config_number >= 0) tables = TablesOfConfig(options.config_number);
+    tables = TablesOfSet(std::move(tables), options.kernel_set);
+    if (options.config_number >= 0) {
+      tables = TablesOfConfig(options.config_number, options.kernel_set);
+    }
     if (options.backend == Backend::kCuda) {
       Log(LogLevel::kInfo, "tuning tables of ", tables.size(), " kernels for ", device->name(),
           ", ", ComputeCapabilityName(traits.compute_capability), " with ", traits.multiprocessors,
           " multiprocessors");
     }
-    dispatches_.push_back(std::make_unique<Dispatch>(BuiltinManifests(), options.backend,
-                                                     options.numerics, traits, std::move(tables)));
+    dispatches_.push_back(std::make_unique<Dispatch>(BuiltinManifests(options.kernel_set),
+                                                     options.backend, options.numerics, traits,
+                                                     std::move(tables)));
   }
   return absl::OkStatus();
 }

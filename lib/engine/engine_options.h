@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/builtin.h"
 #include "kernels/op/kv_layout.h"
 #include "kernels/registry/dispatch.h"
 #include "lib/config/config.h"
@@ -63,6 +64,8 @@ struct EngineOptions {
   // How long a step waits for one call of a GPU's driver (StepRunner::LimitSteps); 0: without end;
   // empty: kStepLimit. CUDA only.
   std::optional<std::chrono::milliseconds> step_limit{};
+  // Chosen by the known-answer test (ProveOnce). CUDA only.
+  KernelSet kernel_set = KernelSet::kFirst;
   // For verification, not part of the public interface:
   std::string system_root{};    // the root of the file system that tells the machine's memory
   int32_t config_number = -1;   // see ProofOptions::config

@@ -7,7 +7,7 @@
 #include <memory>
 #include <numeric>
 #include <random>
-#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -474,6 +474,7 @@ class Proof {
     options.prefill_chunk_tokens = std::max(kPast, options_.long_rows);
     options.config_number = options_.config;
     options.exchange = options_.exchange;
+    options.kernel_set = options_.kernel_set;
     return Engine::OpenRandom(ConfigOf(model), options);
   }
 
@@ -587,7 +588,7 @@ namespace {
 struct Proofs {
   using Asked = std::pair<std::vector<int32_t>, std::string>;  // devices, tuning_dir
   Mutex testing;                                               // held while a test runs
-  std::set<Asked> passed ABSL_GUARDED_BY(testing);
+  std::map<Asked, ProvenKernels> passed ABSL_GUARDED_BY(testing);
   Mutex mutex;
   std::map<Asked, std::string> refused ABSL_GUARDED_BY(mutex);  // the last result
 };
@@ -620,15 +621,31 @@ absl::StatusOr<DeviceProof> ProveWithin(std::chrono::milliseconds limit,
 
 }  // namespace
 
-absl::Status ProveOnce(absl::Span<const int32_t> devices, const std::string& tuning_dir) {
+absl::StatusOr<ProvenKernels> ProveOnce(absl::Span<const int32_t> devices,
+                                        const std::string& tuning_dir) {
   Proofs& proofs = TheProofs();
   const MutexLock testing(&proofs.testing);
   Proofs::Asked asked({devices.begin(), devices.end()}, tuning_dir);
-  if (proofs.passed.count(asked) != 0) return absl::OkStatus();
+  const auto before = proofs.passed.find(asked);
+  if (before != proofs.passed.end()) return before->second;
   ProofOptions options;
   options.devices = asked.first;
   options.tuning_dir = tuning_dir;
-  const absl::StatusOr<DeviceProof> proof = ProveWithin(kStepLimit, options);
+  ProvenKernels proven;
+  absl::StatusOr<DeviceProof> proof = ProveWithin(kStepLimit, options);
+  if (IsUnsupported(proof.status())) {
+    const std::string first(proof.status().message());
+    proven = {
+        KernelSet::kSecond,
+        absl::StrCat(first, "; it runs the second set of kernels, without the block-scaled MMA")};
+    options.kernel_set = KernelSet::kSecond;
+    proof = ProveWithin(kStepLimit, options);
+    if (proof.ok()) {
+      Log(LogLevel::kWarning, proven.reason, ", which takes longer for prompts");
+    } else if (IsUnsupported(proof.status())) {
+      proof = Unsupported(first, "; nor does the second set of kernels give them");
+    }
+  }
   {
     const MutexLock lock(&proofs.mutex);
     proofs.refused.erase(asked);
@@ -639,8 +656,8 @@ absl::Status ProveOnce(absl::Span<const int32_t> devices, const std::string& tun
   DSV4_RETURN_IF_ERROR(proof.status());
   Log(LogLevel::kInfo, "cuda:", absl::StrJoin(devices, ","), " gave the known answers of ",
       proof->flips.size(), " outputs, in ", static_cast<int64_t>(proof->seconds * 1e3), " ms");
-  proofs.passed.insert(std::move(asked));
-  return absl::OkStatus();
+  proofs.passed.emplace(std::move(asked), proven);
+  return proven;
 }
 
 std::string ProofRefusal(int32_t device) {

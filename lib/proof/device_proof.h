@@ -33,6 +33,7 @@ struct ProofOptions {
   // of the tuning tables.
   int32_t config = -1;
   ExchangePath exchange = ExchangePath::kAuto;
+  KernelSet kernel_set = KernelSet::kFirst;
   // For tests, to plant faults that no input causes: called with each engine once it is open, and
   // after each launch of the first device, before its outputs are read.
   std::function<void(Engine&)> opened{};
@@ -49,8 +50,17 @@ struct DeviceProof {
 // shape; those of opening the devices; DeviceLost.
 absl::StatusOr<DeviceProof> ProveDevices(const ProofOptions& options);
 
-// The same, but only once in a process for each GPU that passed.
-absl::Status ProveOnce(absl::Span<const int32_t> devices, const std::string& tuning_dir);
+// The kernels with which GPUs passed.
+struct ProvenKernels {
+  KernelSet set = KernelSet::kFirst;
+  std::string reason{};  // of the second set: what failed with the first
+};
+
+// The same, but only once in a process for each GPU that passed. GPUs that fail with the first set
+// of kernels are tested with the second, which the log warns of, and are refused only if that
+// fails, too.
+absl::StatusOr<ProvenKernels> ProveOnce(absl::Span<const int32_t> devices,
+                                        const std::string& tuning_dir);
 
 // Why ProveOnce last refused the GPU alone, with this build's tuning files, in this process; empty
 // if it passed or was not tested.

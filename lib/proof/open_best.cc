@@ -108,6 +108,7 @@ absl::Status ServeBest(const std::string& folder, const OpenOptions& options,
     DSV4_ASSIGN_OR_RETURN(PlanChoice choice, PlanChoice::Of(folder, options));
     DSV4_ASSIGN_OR_RETURN(const EnginePlan plan, choice.Next());
     serve.backend = plan.info().backend;
+    serve.kernel_set = plan.settings().options.kernel_set;
   }
   return Engine::Serve(folder, serve, keep_serving);
 }

@@ -84,9 +84,9 @@ absl::StatusOr<EngineOptions> WithDevices(const OpenOptions& options) {
 }
 
 absl::StatusOr<PlanChoice> PlanChoice::Of(const std::string& folder, const OpenOptions& options) {
-  PlanChoice choice(options);
-  if (options.prefer_gpu) DSV4_RETURN_IF_ERROR(choice.ListGpus(folder));
-  Candidate last{.name = "the CPU", .options = options, .plan = {}, .reason = {}};
+  PlanChoice choice(folder, options);
+  if (options.prefer_gpu) DSV4_RETURN_IF_ERROR(choice.ListGpus());
+  Candidate last{.name = "the CPU", .options = options, .plan = {}, .reason = {}, .kernels = {}};
   if (!options.prefer_gpu) {
     DSV4_ASSIGN_OR_RETURN(last.options, WithDevices(options));
   } else {
@@ -95,7 +95,7 @@ absl::StatusOr<PlanChoice> PlanChoice::Of(const std::string& folder, const OpenO
     if (choice.given_exist_) last.options.devices.clear();
   }
   choice.candidates_.push_back(std::move(last));
-  DSV4_RETURN_IF_ERROR(choice.PlanAll(folder));
+  DSV4_RETURN_IF_ERROR(choice.PlanAll());
   return choice;
 }
 
@@ -112,15 +112,15 @@ std::string PlanChoice::Unfit(const DeviceListing& gpu) const {
 
 void PlanChoice::AddGpus(const std::string& name, std::vector<int32_t> indices) {
   Candidate candidate{
-      .name = GpusText(name, indices), .options = options_, .plan = {}, .reason = {}};
+      .name = GpusText(name, indices), .options = options_, .plan = {}, .reason = {}, .kernels = {}};
   candidate.options.backend = Backend::kCuda;
   candidate.options.devices = std::move(indices);
   candidates_.push_back(std::move(candidate));
 }
 
 // The candidates with GPUs.
-absl::Status PlanChoice::ListGpus(const std::string& folder) {
-  DSV4_ASSIGN_OR_RETURN(const ModelFiles files, ReadModelFiles(folder, options_.synthetic_layers));
+absl::Status PlanChoice::ListGpus() {
+  DSV4_ASSIGN_OR_RETURN(const ModelFiles files, ReadModelFiles(folder_, options_.synthetic_layers));
   if (options_.numerics != Numerics::kPublished) {
     unfit_.push_back(
         absl::StrCat(NumericsName(options_.numerics), " numerics run on the reference backend"));
@@ -169,10 +169,10 @@ absl::Status PlanChoice::ListGpus(const std::string& folder) {
   return absl::OkStatus();
 }
 
-absl::Status PlanChoice::PlanAll(const std::string& folder) {
+absl::Status PlanChoice::PlanAll() {
   bool any = false;
   for (Candidate& candidate : candidates_) {
-    absl::StatusOr<EnginePlan> plan = Engine::Plan(folder, candidate.options);
+    absl::StatusOr<EnginePlan> plan = Engine::Plan(folder_, candidate.options);
     absl::Status status = plan.status();
     // A host that asks for a backend may plan what has no room.
     if (status.ok() && options_.prefer_gpu) status = plan->CheckRoom();
@@ -208,13 +208,26 @@ std::optional<size_t> PlanChoice::Best() const {
   return best;
 }
 
+// The known-answer test. A plan with the second set of kernels takes the place of the first.
+absl::Status PlanChoice::Prove(Candidate* candidate) {
+  std::vector<int32_t> devices = candidate->options.devices;
+  if (devices.empty()) devices.push_back(0);
+  DSV4_ASSIGN_OR_RETURN(const ProvenKernels proven,
+                        options_.known_answers(devices, candidate->options.tuning_dir));
+  if (proven.set == candidate->options.kernel_set) return absl::OkStatus();
+  candidate->options.kernel_set = proven.set;
+  candidate->kernels = proven.reason;
+  DSV4_ASSIGN_OR_RETURN(EnginePlan plan, Engine::Plan(folder_, candidate->options));
+  if (options_.prefer_gpu) DSV4_RETURN_IF_ERROR(plan.CheckRoom());
+  candidate->plan.emplace(std::move(plan));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<EnginePlan> PlanChoice::Next() {
   for (std::optional<size_t> best; (best = Best());) {
     Candidate& candidate = candidates_[*best];
     if (options_.prove && !candidate.cpu()) {
-      std::vector<int32_t> devices = candidate.options.devices;
-      if (devices.empty()) devices.push_back(0);
-      absl::Status proof = options_.known_answers(devices, candidate.options.tuning_dir);
+      const absl::Status proof = Prove(&candidate);
       if (!proof.ok()) {
         chosen_ = *best;
         if (!Refuse(proof)) return WithReasons(proof);
@@ -256,7 +269,8 @@ absl::Status PlanChoice::WithReasons(const absl::Status& status) const {
 }
 
 std::string PlanChoice::Reasons(const Candidate& chosen) const {
-  const std::string notes = Notes(*chosen.plan);
+  std::string notes = Notes(*chosen.plan);
+  if (!chosen.kernels.empty()) absl::StrAppend(&notes, "; ", chosen.kernels);
   if (!options_.prefer_gpu) return notes.empty() ? "" : notes.substr(2);
   std::string text = absl::StrCat(chosen.name, ": ", Predicted(chosen.info()));
   for (const Candidate& other : candidates_) {

@@ -32,7 +32,8 @@ struct OpenOptions : EngineOptions {
   // Unsupported.
   bool prove = false;
   // The known-answer test; tests of what follows it give another one.
-  std::function<absl::Status(absl::Span<const int32_t> devices, const std::string& tuning_dir)>
+  std::function<absl::StatusOr<ProvenKernels>(absl::Span<const int32_t> devices,
+                                              const std::string& tuning_dir)>
       known_answers = ProveOnce;
   // Compute the folder's canary after loading. EngineInfo::canary has the result.
   bool canary = false;
@@ -60,19 +61,23 @@ class PlanChoice {
     EngineOptions options;
     std::optional<EnginePlan> plan;  // null: refused
     std::string reason;              // why it was not chosen
+    std::string kernels;             // why it runs the second set of kernels
     bool cpu() const { return options.backend != Backend::kCuda; }
     size_t devices() const { return std::max<size_t>(options.devices.size(), 1); }
     const EngineInfo& info() const { return plan->info(); }
   };
 
-  explicit PlanChoice(const OpenOptions& options) : options_(options) {}
-  absl::Status PlanAll(const std::string& folder);
-  absl::Status ListGpus(const std::string& folder);
+  PlanChoice(const std::string& folder, const OpenOptions& options)
+      : folder_(folder), options_(options) {}
+  absl::Status PlanAll();
+  absl::Status ListGpus();
+  absl::Status Prove(Candidate* candidate);
   void AddGpus(const std::string& name, std::vector<int32_t> indices);
   std::string Unfit(const DeviceListing& gpu) const;
   std::optional<size_t> Best() const;
   std::string Reasons(const Candidate& chosen) const;
 
+  std::string folder_;
   OpenOptions options_;
   std::vector<Candidate> candidates_;  // with more and more GPUs, then the CPU
   bool given_exist_ = false;           // all devices of the options are GPUs of this machine

@@ -4,10 +4,13 @@
 #include "lib/proof/device_proof.h"
 
 #include <cmath>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "kernels/op/dense.h"
+#include "lib/base/log.h"
 #include "lib/proof/open_best.h"
 #include "tests/emulation/matrix_products.h"
 #include "tests/support/bundled_model.h"
@@ -87,6 +90,39 @@ TEST_CASE("each misreading of the block-scaled products is refused by operator")
     REQUIRE_FAILS(status, absl::StatusCode::kUnimplemented,
                   "cuda:0 (emulated) is refused: it failed its known answers: ");
   }
+}
+
+// A card whose block-scaled MMA is not what the first set of kernels takes it for.
+TEST_CASE("a GPU that fails with the first set of kernels runs the second") {
+  emulation::SetMmaModel({.fault = emulation::MmaFault::kNeighboursColumnScales});
+  REQUIRE_FAILS(ProveDevices(Short()).status(), absl::StatusCode::kUnimplemented,
+                "it failed its known answers: expert_ffn.y (rows ");
+  ProofOptions second = Short();
+  second.kernel_set = KernelSet::kSecond;
+  std::map<std::string, std::string> names;
+  second.launched = [&](const KernelEntry& entry, const void*) {
+    names[OpName(entry.op)] = entry.name;
+  };
+  REQUIRE_OK(ProveDevices(second));
+  REQUIRE(names["linear_fp8"] == "sm12x_second.linear_fp8");
+  REQUIRE(names["expert_ffn"] == "sm12x_second.expert_ffn");
+  REQUIRE(names["linear_bf16"] == "sm12x.linear_bf16");
+
+  std::string said;
+  SetLogCallback(
+      [](void* user, LogLevel, const char* line) { *static_cast<std::string*>(user) += line; },
+      &said, LogLevel::kWarning);
+  OpenOptions options{{.context_tokens = 512}};
+  options.prefer_gpu = options.prove = true;
+  const absl::StatusOr<std::shared_ptr<Engine>> engine = OpenBest(kBundledModel, options);
+  SetLogCallback(nullptr, nullptr, LogLevel::kInfo);
+  emulation::SetMmaModel({});
+  REQUIRE_OK(engine);
+  REQUIRE((*engine)->info().backend == Backend::kCuda);
+  const std::string told = "expert_ffn.y (rows ";
+  REQUIRE(absl::StrContains((*engine)->info().backend_reason, told));
+  REQUIRE(absl::StrContains((*engine)->info().backend_reason, "it runs the second set of kernels"));
+  REQUIRE(absl::StrContains(said, "it runs the second set of kernels"));
 }
 
 TEST_CASE("an engine that prefers a GPU takes one that proves itself") {

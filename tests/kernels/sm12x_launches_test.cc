@@ -160,6 +160,12 @@ TEST_CASE("GPUs of SM12x take what engines launch on them") {
     ExpectEngineTaken(SmallerFlashConfig(), {.cache_format = RowFormat::kBf16}, &names);
     ExpectEngineTaken(DsparkFlashConfig(), {.max_sessions = 8, .max_draft_tokens = 5}, &names);
     ExpectBlocksTaken(&names);
+    constexpr KernelSet kSecond = KernelSet::kSecond;
+    ExpectEngineTaken(FlashConfig(),
+                      {.max_sessions = 64, .max_draft_tokens = 7, .kernel_set = kSecond}, &names);
+    ExpectEngineTaken(SmallerFlashConfig(), {.kernel_set = kSecond}, &names);
+    ExpectEngineTaken(DsparkFlashConfig(),
+                      {.max_sessions = 8, .max_draft_tokens = 5, .kernel_set = kSecond}, &names);
   }
   // Kernels for rows that are no multiple of 16 bytes, for more than 256 experts, for several GPUs,
   // for experts in host memory, for fp8_per_tensor rows and for few output groups. Also GEMMs in
@@ -167,7 +173,8 @@ TEST_CASE("GPUs of SM12x take what engines launch on them") {
   // only the other one.
   const std::set<std::string> others = {
       "embed_rows_kernel<unsigned short>",
-      "embed_blocks_kernel<(BlockType)3>",  // bf16 rows of GGUF files are those of other files
+      "embed_blocks_kernel<(BlockType)3>",   // bf16 rows of GGUF files are those of other files
+      "sm12x_second::expert_hidden_kernel",  // of GGUF files
       "select_experts_kernel<32>",
       "gather_columns_kernel<uint4>",
       "gather_columns_kernel<unsigned char>",

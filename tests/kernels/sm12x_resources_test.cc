@@ -92,6 +92,7 @@ const Bound& BoundOf(const std::string& kernel) {
 
 TEST_CASE("kernels for SM12x keep to their bounds of registers, spills and issue slots") {
   std::set<const Bound*> used;
+  int second = 0;
   for (const std::string object : kSm12xObjects) {
     const std::string file = object.substr(object.rfind('/') + 1);
     if (file.find(".cu.") == std::string::npos) continue;
@@ -101,6 +102,15 @@ TEST_CASE("kernels for SM12x keep to their bounds of registers, spills and issue
       if (image.architecture != 120) continue;
       for (const CudaKernel& kernel : image.kernels) {
         const std::string name = file.substr(0, file.find('.')) + " " + kernel.name;
+        if (name.find("sm12x_second::") != std::string::npos) {
+          // For cards that fail with the first set: correct, not fast.
+          INFO(name);
+          CHECK(kernel.registers <= kWarps8);
+          CHECK(kernel.local == 0);
+          CHECK(kernel.scaled_mma == 0);
+          ++second;
+          continue;
+        }
         const Bound& bound = BoundOf(name);
         used.insert(&bound);
         INFO(name);
@@ -117,6 +127,7 @@ TEST_CASE("kernels for SM12x keep to their bounds of registers, spills and issue
     }
   }
   REQUIRE(used.size() > 1);
+  REQUIRE(second > 30);
   for (const Bound& bound : kBounds) {
     INFO("no kernel \"" << bound.kernels << "\"");
     CHECK(used.count(&bound) == 1);

@@ -133,7 +133,7 @@ TEST_CASE("AUTO takes the CPU if the GPU is lost while the model is loaded") {
   OpenOptions options = Preferring(true);
   // The fake's kernels do nothing: the test's own result in place of the known-answer test's.
   options.known_answers = [](absl::Span<const int32_t>, const std::string&) {
-    return absl::OkStatus();
+    return ProvenKernels();
   };
   SetFakeCuda({.pinned = kPinned});
   absl::StatusOr<std::shared_ptr<Engine>> engine = OpenBest(kBundledModel, options);
@@ -163,7 +163,7 @@ TEST_CASE("a small integrated GPU leaves experts on disk, and is left alone wher
   SetFakeCuda({.integrated = true, .pinned = kPinned});
   OpenOptions options = Preferring(true);
   options.known_answers = [](absl::Span<const int32_t>, const std::string&) {
-    return absl::OkStatus();
+    return ProvenKernels();
   };
   const test::TempFolder root;
   options.system_root = root.path();

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+// kernels/sm12x/expert_blocks.cu of the second set.
+#include "kernels/sm12x/second/second_set.cuh"
+// Under the names that it defines:
+#include "kernels/sm12x/expert_blocks.cu"
