@@ -32,11 +32,11 @@ TEST_CASE("work runs on the watched thread, each time on the same one") {
 
 TEST_CASE(
     "a thread that works longer than the limit, outside a driver or in many calls, is waited for") {
-  const auto thread = Start(milliseconds(20));
+  const auto thread = Start(milliseconds(300));
   bool done = false;
   REQUIRE(thread->Run([&] {
-    std::this_thread::sleep_for(milliseconds(150));
-    const auto until = Clock::now() + milliseconds(150);
+    std::this_thread::sleep_for(milliseconds(700));
+    const auto until = Clock::now() + milliseconds(700);
     while (Clock::now() < until) {
       const DriverCall one;
       const DriverCall nested;
