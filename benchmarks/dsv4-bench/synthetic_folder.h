@@ -9,8 +9,8 @@
 namespace bench {
 
 // A temporary folder, removed by the destructor: `model`'s config.json, which asks for random
-// weights of types `mix` (empty: DeepSeek's) for its first `layers` layers, and links to its tokenizer and sampling defaults, if it
-// has them.
+// weights of types `mix` (empty: DeepSeek's) for its first `layers` layers, and links to its
+// tokenizer and sampling defaults, if it has them.
 class SyntheticFolder {
  public:
   // Throws a chat::Failure that names the file or folder at fault.

@@ -12,8 +12,9 @@ DSV4_BEGIN_DECLS
 
 typedef struct dsv4_tokenizer dsv4_tokenizer;
 
-/* Opens a tokenizer. `path` (UTF-8, NUL-terminated) names a tokenizer.json, a folder that holds one,
- * or a GGUF file, whose keys are read if no tokenizer.json lies beside it. On success the caller owns *tokenizer. Errors: NOT_FOUND, IO, CORRUPT, UNSUPPORTED. */
+/* Opens a tokenizer. `path` (UTF-8, NUL-terminated) names a tokenizer.json, a folder that holds
+ * one, or a GGUF file, whose keys are read if no tokenizer.json lies beside it. On success the
+ * caller owns *tokenizer. Errors: NOT_FOUND, IO, CORRUPT, UNSUPPORTED. */
 DSV4_API dsv4_status dsv4_tokenizer_open(const char* path, dsv4_tokenizer** tokenizer,
                                          dsv4_error** error) DSV4_NOEXCEPT;
 

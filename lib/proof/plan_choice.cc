@@ -111,8 +111,11 @@ std::string PlanChoice::Unfit(const DeviceListing& gpu) const {
 }
 
 void PlanChoice::AddGpus(const std::string& name, std::vector<int32_t> indices) {
-  Candidate candidate{
-      .name = GpusText(name, indices), .options = options_, .plan = {}, .reason = {}, .kernels = {}};
+  Candidate candidate{.name = GpusText(name, indices),
+                      .options = options_,
+                      .plan = {},
+                      .reason = {},
+                      .kernels = {}};
   candidate.options.backend = Backend::kCuda;
   candidate.options.devices = std::move(indices);
   candidates_.push_back(std::move(candidate));

@@ -12,7 +12,8 @@ EngineOptions GroupOptions(const std::string& id, int rank, std::chrono::seconds
                         .max_sessions = 2,
                         .prefill_chunk_tokens = 8,
                         .max_draft_tokens = 1};
-  if (rank > 0) options = {.backend = Backend::kCuda};
+  // The others' have their defaults, which the id replaces.
+  if (rank > 0) options = {.backend = Backend::kCuda, .max_draft_tokens = {}};
   // Each process has one GPU, or one of as many as there are processes.
   const char* const gpus = std::getenv("DSV4_TEST_GPUS");
   const int ranks = gpus == nullptr ? 2 : std::atoi(gpus);

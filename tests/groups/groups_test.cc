@@ -287,6 +287,7 @@ TEST_CASE("a group's id carries the options that its processes have in common") 
   EngineOptions taken;
   taken.group.id = *id;
   taken.max_sessions = 2;
+  taken.max_draft_tokens.reset();
   REQUIRE_OK(TakeGroupOptions(&taken));
   REQUIRE(taken.group.ranks == 4);
   REQUIRE(taken.context_tokens == 5000);

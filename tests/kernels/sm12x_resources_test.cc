@@ -32,9 +32,12 @@ struct Bound {
 constexpr Bound kBounds[] = {
     {"", kWarps32},
     // Bound by loads in flight, for which 12 warps have chunks enough in registers.
-    {"block_products_iq", kWarps8, 0, 16},
-    {"block_products_k", kWarps8, 0, 16},
-    {"block_products_plain", kWarps8, 0, 16},
+    {"block_products_iq block_gemm_kernel", kWarps16, 31, 32},
+    {"block_products_iq block_products_kernel", kWarps8, 0, 36},
+    {"block_products_k block_gemm_kernel", kWarps16, 40, 32},
+    {"block_products_k block_products_kernel", kWarps8, 0, 36},
+    {"block_products_plain block_gemm_kernel", kWarps16, 39, 32},
+    {"block_products_plain block_products_kernel", kWarps8, 0, 36},
     {"expert_ffn expert_down_few_kernel", kWarps16, 49},
     {"expert_ffn expert_down_split_kernel", kWarps16, 20},
     {"expert_ffn expert_gemm_kernel", kWarps8, 9.5},

@@ -84,11 +84,17 @@ void Soak::Run() {
         --working;
       });
     }
+    // A step is cancelled once: on a slow machine none would ever end.
+    std::vector<int64_t> cancelled_at(slots.size(), -1);
     while (working > 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(3));
-      Slot& slot = *slots[random() % slots.size()];
+      const size_t chosen = random() % slots.size();
+      Slot& slot = *slots[chosen];
+      const int64_t steps = slot.steps;
       const MutexLock alive(&slot.life);
-      if (slot.living != nullptr && random() % 8 == 0) slot.living->Cancel();
+      if (slot.living == nullptr || steps == cancelled_at[chosen] || random() % 8 != 0) continue;
+      slot.living->Cancel();
+      cancelled_at[chosen] = steps;
     }
     for (std::thread& thread : threads) thread.join();
   }
@@ -120,8 +126,7 @@ absl::Status Soak::OneText(Slot* slot, const Straight& straight, uint64_t salt,
   SamplingParams sampling;
   sampling.draft_tokens = static_cast<int32_t>(
       (*random)() % static_cast<uint64_t>(engine_->info().max_draft_tokens + 1));
-  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Session> opened,
-                        Session::Open(engine_, sampling, salt));
+  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Session> opened, Session::Open(engine_, sampling, salt));
   Replace(slot, std::move(opened));
   DSV4_ASSIGN_OR_RETURN(const SyncResult sync, slot->session->Sync(straight.prompt));
   ++prompts_;
@@ -136,6 +141,7 @@ absl::Status Soak::OneText(Slot* slot, const Straight& straight, uint64_t salt,
       continue;
     }
     DSV4_RETURN_IF_ERROR(step.status());
+    ++slot->steps;
     ++tokens_;
     if (!Compare(*slot->session, straight)) return absl::OkStatus();
   }

@@ -64,6 +64,7 @@ class Soak {
     std::unique_ptr<Session> session;  // its thread's
     Mutex life;
     Session* living ABSL_GUARDED_BY(life) = nullptr;  // `session`, for Cancel on any thread
+    std::atomic<int64_t> steps{0};                    // that ended
   };
 
   bool Ended() const;

@@ -110,6 +110,7 @@ TEST_CASE("experts behind the first that are no MXFP4 have their layers run as N
   WriteModel(folder, Form::kUnlike);
   EngineOptions reference = WithBudgets({});
   reference.backend = Backend::kReference;
+  reference.step_limit.reset();
   std::vector<int64_t> shown;
   EngineOptions watched = WithBudgets({});
   watched.progress = [&](int64_t done, int64_t total) {

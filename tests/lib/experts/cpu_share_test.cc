@@ -277,6 +277,7 @@ TEST_CASE("a plan counts the CPU's experts as host memory, and refuses what it c
   says(refused(two), "option cpu_experts = 5 with 2 devices");
   EngineOptions cpu = WithShare({});
   cpu.backend = Backend::kReference;
+  cpu.step_limit.reset();
   const absl::Status none = refused(cpu);
   REQUIRE(IsUnsupported(none));
   says(none, "option cpu_experts = 5: backend reference computes all experts on the CPU");
