@@ -48,9 +48,8 @@ absl::Status EngineText::Load(const std::string& path, int64_t vocab) {
   if (!chat_encoder_->guess.empty()) {
     // Every 0731 model has a DSpark drafter, so that only its keys leave a doubt.
     const bool doubt = chat_encoder_->encoder == ChatEncoder::k0731;
-    Log(doubt ? LogLevel::kWarning : LogLevel::kInfo, path,
-        ": no file tells the chat encoder; ", ChatEncoderName(chat_encoder_->encoder),
-        " is a guess, because ", chat_encoder_->guess,
+    Log(doubt ? LogLevel::kWarning : LogLevel::kInfo, path, ": no file tells the chat encoder; ",
+        ChatEncoderName(chat_encoder_->encoder), " is a guess, because ", chat_encoder_->guess,
         " (encoding/encoding_dsv4.py would tell it; the option encoder sets it)");
   }
   return absl::OkStatus();

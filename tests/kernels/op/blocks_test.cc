@@ -182,8 +182,8 @@ TEST_CASE("output_groups multiplies weights in blocks, and quantises where that 
   constexpr int32_t kGroups = 3, kRows = 21;
   constexpr int64_t kRank = 128, kWidth = 512;
   const std::vector<float> o = RandomActs(31, kRows, kGroups * kWidth);
-  for (const BlockType type : {BlockType::kQ8_0, BlockType::kQ2K, BlockType::kQ6K, BlockType::kIq4Nl,
-                               BlockType::kIq2Xxs, BlockType::kBf16}) {
+  for (const BlockType type : {BlockType::kQ8_0, BlockType::kQ2K, BlockType::kQ6K,
+                               BlockType::kIq4Nl, BlockType::kIq2Xxs, BlockType::kBf16}) {
     const BlockStorage stored(32, kGroups * kRank, kWidth, type);
     for (const bool quantise : {false, true}) {
       INFO(InfoOf(type).name << (quantise ? ", quantised" : ""));
