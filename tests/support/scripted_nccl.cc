@@ -42,7 +42,7 @@ int ncclGetVersion(int* version) {
 }
 const char* ncclGetErrorString(int) { return "error"; }
 int ncclCommInitAll(void** comms, int count, const int*) {
-  while (Fails("start")) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  if (Fails("start")) std::this_thread::sleep_for(std::chrono::hours(24));  // its thread is left
   for (int i = 0; i < count; ++i) comms[i] = new Comm;
   return kSuccess;
 }
