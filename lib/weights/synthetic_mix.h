@@ -25,7 +25,7 @@ inline constexpr char kEveryType[] = "every-type";
 
 // Changes the tensors of Weights::TensorsOf into those of a file of the mix: types and bytes, and
 // no scales. Drafters are not in such files and go. InvalidArgument: another name.
-absl::Status ApplyMix(absl::string_view mix, std::vector<TensorEntry>* tensors);
+absl::Status ApplyMix(absl::string_view name, std::vector<TensorEntry>* tensors);
 
 // Valid blocks of random codes, with values between 2^-11 and 2^-2 (root mean square).
 std::vector<uint8_t> RandomBlocks(BlockType type, int64_t bytes);
