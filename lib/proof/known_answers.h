@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Known answers: the outputs of the reference backend's launches in the passes of known_passes.h,
+// Known answers: the outputs of the reference backend's launches in the passes of device_proof.cc,
 // embedded in the library. `dsv4-verify device --write FILE` makes them.
 #pragma once
 
