@@ -89,7 +89,7 @@ EngineOptions OptionsFor(ProofModel model) {
 // ends a compressed block of either ratio.
 constexpr int32_t kPast = 252;
 constexpr int32_t kKnownPasses[] = {1, 3};  // rows
-constexpr int32_t kBlocksRows = 72;         // of the model in block formats, a tile and more
+constexpr int32_t kLongRowsInBlocks = 72;   // of the model in block formats, a tile and more
 constexpr int32_t kShortRows = 8;           // of a pass that the long prompt is computed in, too
 
 std::vector<int32_t> TokensFrom(int64_t position, int64_t count, int64_t vocab) {
@@ -431,7 +431,7 @@ class Proof {
       // A block of DSpark has as many rows in every step.
       for (const ProofModel model : {ProofModel::kMtp, ProofModel::kBlocks}) {
         const int32_t rows = model == ProofModel::kBlocks
-                                 ? std::min(options_.long_rows, kBlocksRows)
+                                 ? std::min(options_.long_rows, kLongRowsInBlocks)
                                  : options_.long_rows;
         DSV4_RETURN_IF_ERROR(Named(name, RowRuleHolds(*engines[model], rows)));
       }
