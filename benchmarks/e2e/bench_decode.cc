@@ -37,6 +37,11 @@
 // of N tokens, of one session, by the device's time of their graphs. The floor of a draft is the
 // time to read the drafter's weights, of the experts as many as its rows choose, and the head's.
 //
+// --step-limit has each step watched, as the library does by default (EngineOptions::step_limit).
+//
+// --auto opens what the library chooses without any option, of GPUs of any kind: devices, limits of
+// memory and the context. --leave GB takes memory of each GPU until so much of it is free.
+//
 // Lines "# clocks" have the devices' clocks, power and throttling during the prefills and during
 // the rest.
 #include <algorithm>
@@ -56,6 +61,8 @@
 #include "benchmarks/e2e/operator_times.h"
 #include "benchmarks/must.h"
 #include "lib/engine/engine.h"
+#include "lib/proof/list_devices.h"
+#include "lib/proof/open_best.h"
 #include "lib/session/session.h"
 #include "lib/weights/gguf_tensors.h"
 #include "lib/weights/synthetic.h"
@@ -112,11 +119,16 @@ class Benchmark {
                                          kRecordedSteps + options.steps + 2,
                                      largest(options.prefills) + 2);
     const int64_t sessions = largest(options.sessions);
-    EngineOptions open = options.engine;
-    open.context_tokens = context;
-    open.cache_tokens = context * sessions;
-    open.max_sessions = static_cast<int32_t>(sessions);
+    OpenOptions open{options.engine};
+    if (options.automatic) {
+      open.prefer_gpu = open.any_gpu = open.prove = true;
+    } else {
+      open.context_tokens = context;
+      open.cache_tokens = context * sessions;
+      open.max_sessions = static_cast<int32_t>(sessions);
+    }
     open.max_draft_tokens = static_cast<int32_t>(options.drafts);
+    if (options.left_bytes > 0) TakeMemory(options.left_bytes);
     // Opened before, so that what CUDA takes for any program does not count.
     const bool cuda = open.backend == Backend::kCuda;
     const auto device = Must(Device::Open({.kind = cuda ? DeviceKind::kCuda : DeviceKind::kCpu}));
@@ -128,7 +140,10 @@ class Benchmark {
       WriteDiskFile(file);
       disk_ = DiskBandwidth(file);
       // Experts on disk are the last of each layer.
-      const ResidencyPlan plan = Must(Engine::Plan(options.folder, open)).info().residency;
+      const ResidencyPlan plan = Must(options.automatic ? PlanBest(options.folder, open)
+                                                        : Engine::Plan(options.folder, open))
+                                     .info()
+                                     .residency;
       open.synthetic.file = file;
       open.synthetic.first_in_file = plan.experts - plan.OnDisk(plan.blocks - 1);
     }
@@ -142,7 +157,8 @@ class Benchmark {
                   static_cast<double>(total) * 1e-9);
       return true;
     };
-    engine_ = Must(Engine::Open(options.folder, open));
+    engine_ = Must(options.automatic ? OpenBest(options.folder, open)
+                                     : Engine::Open(options.folder, open));
     tensors_ = TensorsOf(options.folder, engine_->config(), open);
     shared_out_ = SharedOut(engine_->config());
     Must(engine_->device().Synchronize());
@@ -183,8 +199,28 @@ class Benchmark {
   }
 
  private:
+  // Of each GPU, until so many bytes of it are free.
+  void TakeMemory(int64_t left) {
+    for (const DeviceListing& gpu : ListDevices("")) {
+      if (gpu.kind != DeviceKind::kCuda) continue;
+      auto device = Must(Device::Open({.kind = DeviceKind::kCuda, .index = gpu.index}));
+      const int64_t free = device->FreeBytes().value_or(0);
+      if (free > left) taken_.push_back(Must(device->Allocate(free - left, "what is taken")));
+      taken_from_.push_back(std::move(device));
+    }
+  }
+
   void PrintTitle() const {
     const EngineInfo& info = engine_->info();
+    if (options_.automatic) {
+      const DeviceBytes& fullest = info.fullest();
+      std::printf("chosen: %s\n%.2f GB of weights of %.2f GB on each GPU, context of %lld tokens\n",
+                  info.backend_reason.c_str(), static_cast<double>(fullest.weights) * 1e-9,
+                  static_cast<double>(fullest.total()) * 1e-9,
+                  static_cast<long long>(info.context_tokens));
+    }
+    std::printf("predicted: decode %.2f tokens/s, prefill %.0f tokens/s\n", info.expected_decode,
+                info.expected_prefill);
     const double bytes = FloorBytes(1);
     std::printf(
         "%s, %lld layers, opened in %.1f s: weights %.2f GB, cache %.2f GB, workspace %.2f GB, "
@@ -446,6 +482,8 @@ class Benchmark {
   }
 
   const BenchDecodeOptions& options_;
+  std::vector<std::unique_ptr<Device>> taken_from_;
+  std::vector<Buffer> taken_;
   std::shared_ptr<Engine> engine_;
   // Seconds that a step of so many tokens takes at least, and the bytes of the device and of the
   // host that it reads.

@@ -2,6 +2,7 @@
 #include "benchmarks/e2e/bench_decode_options.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <map>
@@ -12,11 +13,12 @@
 namespace dsv4 {
 
 const char kBenchDecodeUsage[] =
-    "usage: bench_decode [--backend cpu|cuda] [--devices I,...]\n"
+    "usage: bench_decode [--auto] [--leave GB] [--backend cpu|cuda] [--devices I,...]\n"
     "                    [--exchange auto|direct|host|nccl|none] [--synthetic-layers N]\n"
     "                    [--mix M]\n"
     "                    [--contexts N,...] [--sessions N,...] [--prefills N,...] [--chunk N]\n"
     "                    [--steps N] [--temperature T] [--operators] [--no-graphs]\n"
+    "                    [--step-limit]\n"
     "                    [--tuning DIR] [--device-weights GB] [--router-skew X] [--warm N]\n"
     "                    [--drafts N] [--host-weights GB] [--disk-file FILE]\n"
     "                    [--cache-format packed|bf16|fp8_per_tensor] [--cpu-experts N]\n"
@@ -35,6 +37,13 @@ std::vector<int64_t> Numbers(const char* text) {
   return numbers;
 }
 
+bool ParseGigabytes(const char* text, int64_t* bytes) {
+  double gigabytes = 0;
+  if (!absl::SimpleAtod(text, &gigabytes) || !(gigabytes > 0)) return false;
+  *bytes = std::llround(gigabytes * 1e9);
+  return true;
+}
+
 }  // namespace
 
 bool ParseBenchDecode(int argc, char** argv, BenchDecodeOptions* options) {
@@ -43,6 +52,14 @@ bool ParseBenchDecode(int argc, char** argv, BenchDecodeOptions* options) {
     const std::string argument = argv[i];
     if (argument == "--operators") {
       options->operators = true;
+      continue;
+    }
+    if (argument == "--auto") {
+      options->automatic = true;
+      continue;
+    }
+    if (argument == "--step-limit") {
+      options->engine.step_limit = std::chrono::minutes(1);
       continue;
     }
     if (argument == "--no-graphs") {
@@ -95,15 +112,15 @@ bool ParseBenchDecode(int argc, char** argv, BenchDecodeOptions* options) {
       continue;
     }
     if (argument == "--device-weights") {
-      double gigabytes = 0;
-      if (!absl::SimpleAtod(argv[i], &gigabytes) || !(gigabytes > 0)) return false;
-      options->engine.weight_budgets.device_bytes = std::llround(gigabytes * 1e9);
+      if (!ParseGigabytes(argv[i], &options->engine.weight_budgets.device_bytes)) return false;
       continue;
     }
     if (argument == "--host-weights") {
-      double gigabytes = 0;
-      if (!absl::SimpleAtod(argv[i], &gigabytes) || !(gigabytes > 0)) return false;
-      options->engine.weight_budgets.host_bytes = std::llround(gigabytes * 1e9);
+      if (!ParseGigabytes(argv[i], &options->engine.weight_budgets.host_bytes)) return false;
+      continue;
+    }
+    if (argument == "--leave") {
+      if (!ParseGigabytes(argv[i], &options->left_bytes)) return false;
       continue;
     }
     if (argument == "--mix") {
