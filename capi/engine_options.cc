@@ -75,6 +75,11 @@ constexpr Setting kSettings[] = {
        o->weight_budgets.cpu_experts = count;
        return absl::OkStatus();
      }},
+    {"drafter_model",
+     [](absl::string_view, absl::string_view text, absl::string_view, OpenOptions* o) {
+       o->drafter_model = std::string(text);
+       return absl::OkStatus();
+     }},
     {"expert_profile",
      [](absl::string_view, absl::string_view text, absl::string_view, OpenOptions* o) {
        o->expert_profile = std::string(text);

@@ -164,6 +164,8 @@ constexpr Option<Options> kOptions[] = {
        if (SplitAtCommas(v).size() != 1) Refuse(name, v, "one drafter");
        o->drafter = ParseName(name, v, kAllDrafters);
      }},
+    {"-md", "--model-draft", "MODEL", "take the drafter of this folder, GGUF file or OWNER/NAME",
+     chat::SetParsed<chat::ParseFolder, &Options::drafter_model>},
     {"", "--temp", "X,...", "temperature (default 0: the most likely token)",
      [](Options* o, const std::string& name, const std::string& v) {
        for (const std::string_view part : SplitAtCommas(v))

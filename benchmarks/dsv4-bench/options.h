@@ -37,6 +37,7 @@ struct Options {
   int64_t device_weights = 0, host_weights = 0;  // most bytes; 0 = no limit
   int32_t cpu_experts = 0;
   std::string expert_profile;
+  std::string drafter_model;
   std::string tuning_dir;  // empty: the library's own tables
   dsv4_drafter drafter = DSV4_DRAFTER_AUTO;
   std::vector<int64_t> contexts;  // 0: as many tokens as the tests need

@@ -91,6 +91,7 @@ void Subject::Open(bool show_progress) {
   set("cache_format", settings_.cache_format);
   set("tuning_dir", options_->tuning_dir);
   set("expert_profile", options_->expert_profile);
+  set("drafter_model", options_->drafter_model);
   if (options_->cpu_experts > 0) set("cpu_experts", std::to_string(options_->cpu_experts));
   const Clock::time_point start = Clock::now();
   engine_.emplace(synthetic_ ? synthetic_->path() : settings_.model, settings_.options);

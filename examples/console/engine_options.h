@@ -35,6 +35,16 @@ inline constexpr char kCacheFormat[] = "cache_format", kCpuExperts[] = "cpu_expe
                       kExpertProfile[] = "expert_profile", kNumerics[] = "numerics",
                       kStepLimit[] = "step_limit_seconds", kTuningDir[] = "tuning_dir";
 
+// For Option::apply: a model whose drafter is used.
+template <class Target>
+void AddDrafterModel(Target* target, const std::string& name, const std::string& value) {
+  target->engine.settings.push_back("drafter_model=" + ParseFolder(name, value));
+}
+template <class Target>
+inline constexpr Option<Target> kDrafterModelOption = {
+    "-md", "--model-draft", "MODEL", "take the drafter of this folder, GGUF file or OWNER/NAME",
+    AddDrafterModel<Target>};
+
 // Drafts on the command line, where 0 is none, as the library's max_draft_tokens.
 inline int32_t ParseDrafts(const std::string& name, const std::string& value) {
   const auto drafts = ParseNumber<int32_t>(name, value, 0, 7);
@@ -79,6 +89,7 @@ inline constexpr Option<Target> kEngineOptions[] = {
      AddSetting<kCacheFormat, Target>},
     {"", "--drafter", "auto|mtp|dspark|ngram", "who drafts (default: the model's own drafter)",
      SetName<kDrafters, &Target::engine, &dsv4::EngineOptions::drafter>},
+    kDrafterModelOption<Target>,
     {"", "--step-limit", "SECONDS",
      "give up a GPU that does not answer for so long (default: 120; 0: never)",
      AddSetting<kStepLimit, Target>},

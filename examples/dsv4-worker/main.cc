@@ -44,6 +44,7 @@ constexpr chat::Option<Arguments> kOptions[] = {
        a->engine.devices = {
            chat::ParseNumber<int32_t>(n, v, 0, std::numeric_limits<int32_t>::max())};
      }},
+    chat::kDrafterModelOption<Arguments>,
     {"", "--tuning", "DIR", "tuning tables to use instead of the library's",
      chat::AddSetting<chat::kTuningDir, Arguments>},
     chat::kHelpOption<Arguments>,

@@ -206,6 +206,10 @@ typedef struct dsv4_engine_options {
    *   limits above. A saved session loads only with the number that it was saved with
    *   (VERSION_MISMATCH). Steps are not recorded as CUDA graphs. CUDA backend with one device only
    *   (otherwise UNSUPPORTED). INVALID_ARGUMENT if it is negative or leaves no expert to the GPU.
+   * - drafter_model: a folder or GGUF file whose drafter takes the place of the model's own: a
+   *   checkpoint with mtp.* tensors, a drafter's file of llama.cpp (MTP, or DSpark as dflash) or of
+   *   ds4. Formats of model and drafter may differ. A saved session loads only with the same
+   *   drafter. Errors: those of opening it; INVALID_ARGUMENT if it was made for another model.
    * - expert_profile: a file that counts how often each routed expert was chosen. The experts with
    *   the highest counts start in the fastest memory. Results do not depend on it. The file need
    *   not exist. The engine replaces it, with its own counts added, when it is closed or suspended

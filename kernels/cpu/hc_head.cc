@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // hc_head: the last weighted sum of the streams and the final norm, for the rows that need logits;
-// or the streams' mean, quantised.
+// or the streams' mean.
 #include <algorithm>
 
 #undef HWY_TARGET_INCLUDE
@@ -25,6 +25,7 @@ void MeanRows(const HcHeadParams& p, int64_t begin, int64_t end) {
         static_cast<uint16_t*>(p.quantized) + r * p.quantized_width + p.quantized_column;
     SumStreams(static_cast<const uint16_t*>(p.streams) + row * 4 * p.hidden, kQuarters, p.hidden,
                mean);
+    if (!p.quantise) continue;
     for (int64_t i = 0; i < p.hidden; i += 128) ActQuantRun<128>(mean + i, mean + i);
   }
 }

@@ -83,13 +83,15 @@ Cost CostOf(const HcHeadParams& p) {
 
 LaunchTensors TensorsOf(const HcHeadParams& p, Device& device) {
   const int64_t streams = p.row_of == nullptr ? p.rows : RowsReached(p.row_of, p.rows, device);
-  LaunchTensor quantized = LaunchTensor::Quantized(p.quantized, p.rows, p.hidden);
+  LaunchTensor quantized = p.quantise ? LaunchTensor::Quantized(p.quantized, p.rows, p.hidden)
+                                      : LaunchTensor::Act(p.quantized, p.rows, p.hidden);
   quantized.stride = p.quantized_width;
   quantized.column = p.quantized_column;
   return {{LaunchTensor::Act(p.streams, streams, 4 * p.hidden)},
           {{"mixed", OutputFormat::kBf16, LaunchTensor::Act(p.mixed, p.rows, p.hidden)},
            {"normed", OutputFormat::kBf16, LaunchTensor::Act(p.normed, p.rows, p.hidden)},
-           {"quantized", OutputFormat::kCodes, std::move(quantized)}}};
+           {"quantized", p.quantise ? OutputFormat::kCodes : OutputFormat::kBf16,
+            std::move(quantized)}}};
 }
 
 absl::Status Validate(const MtpCombineParams& p) {

@@ -71,7 +71,7 @@ constexpr HcPreParams AfterUpdate(HcPreParams p) {
 //   mixed = sum_h pre[h] X[h] (kRoundHcPre)
 //   normed = RMSNorm(mixed; norm) (kRoundRmsNorm)
 // Without fn, pre = 1/4: mixed is the mean of the streams. Then nothing is normed, and
-//   quantized = act_quant(mixed, 128) round trip (kQuantLinearInput)
+//   quantized = act_quant(mixed, 128) round trip (kQuantLinearInput), or mixed without `quantise`
 struct HcHeadParams {
   static constexpr Op kOp = Op::kHcHead;
   int32_t rows = 0;                 // R, of the output
@@ -89,6 +89,7 @@ struct HcHeadParams {
   // written; quantized_column and D are multiples of 128.
   void* quantized = nullptr;
   int64_t quantized_width = 0, quantized_column = 0;
+  bool quantise = true;  // false: `quantized` is for a weight in blocks, which rounds for itself
 };
 
 // streams[t, j, :] = e[t, :] + h[t, j, :] for the 4 streams j, rounded (kRoundLinear).

@@ -157,7 +157,9 @@ void LaunchHcHead(const LaunchContext& context, const HcHeadParams& params) {
       float* mean = static_cast<float*>(params.quantized) + r * params.quantized_width +
                     params.quantized_column;
       MixStreams(context, kQuarters, row, hidden, mean);
-      ActQuant(context, Point::kQuantLinearInput, mean, hidden, kFp8Block);
+      if (params.quantise) {
+        ActQuant(context, Point::kQuantLinearInput, mean, hidden, kFp8Block);
+      }
       return;
     }
     float m[kStreams], pre[kStreams];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // hc_head: for chosen rows, pre = sigmoid(fn . streams), the sum of streams weighted by pre, and
-// its RMSNorm. Without fn: the mean of the streams, quantised.
+// its RMSNorm. Without fn: the mean of the streams, quantised or not.
 //
 // Contract: kernels/op/hyper_connection.h; hidden a multiple of 128.
 //
@@ -79,13 +79,15 @@ __global__ void __launch_bounds__(sm12x::kNormThreads)
   const int64_t row = blockIdx.x, dim = p.hidden;
   const int64_t source = p.row_of == nullptr ? row : p.row_of[row];
   const uint16_t* const x = static_cast<const uint16_t*>(p.streams) + source * kStreamCount * dim;
-  uint8_t* const to =
-      static_cast<uint8_t*>(p.quantized) + row * sm12x::QuantizedRowBytes(p.quantized_width);
+  const int64_t row_bytes =
+      p.quantise ? sm12x::QuantizedRowBytes(p.quantized_width) : p.quantized_width * kActBytes;
+  uint8_t* const to = static_cast<uint8_t*>(p.quantized) + row * row_bytes;
   const int64_t warp_column = threadIdx.x / 32 * 256, lane_column = threadIdx.x % 32 * 8;
   for (int64_t begin = warp_column; begin < dim; begin += sm12x::kNormThreads * 8) {
     const int64_t column = begin + lane_column;
     const bool active = column < dim;
     float mean[8] = {};
+    uint32_t packed[4] = {};
     if (active) {
       float v[kStreamCount][8];
 #pragma unroll
@@ -96,12 +98,17 @@ __global__ void __launch_bounds__(sm12x::kNormThreads)
         float pair[kStreamCount][2];
 #pragma unroll
         for (int h = 0; h < kStreamCount; ++h) pair[h][0] = v[h][i], pair[h][1] = v[h][i + 1];
-        const uint32_t sums = sm12x::WeightedSums(kQuarters, pair);
+        const uint32_t sums = packed[i / 2] = sm12x::WeightedSums(kQuarters, pair);
         mean[i] = sm12x::Bf16Low(sums);
         mean[i + 1] = sm12x::Bf16High(sums);
       }
     }
-    sm12x::StoreQuantized(mean, active, p.quantized_column + column, p.quantized_width, to);
+    if (p.quantise) {
+      sm12x::StoreQuantized(mean, active, p.quantized_column + column, p.quantized_width, to);
+    } else if (active) {
+      *reinterpret_cast<uint4*>(to + (p.quantized_column + column) * kActBytes) =
+          make_uint4(packed[0], packed[1], packed[2], packed[3]);
+    }
   }
 }
 

@@ -18,8 +18,6 @@
 namespace dsv4 {
 namespace {
 
-constexpr char kPrefix[] = "deepseek4.";
-
 // What all files of the architecture have.
 constexpr char kFixedMembers[] =
     R"("scoring_func":"sqrtsoftplus","hidden_act":"silu","quantization_config":{)"
@@ -79,12 +77,12 @@ constexpr KeyPair kOtherKeys[] = {
     {"vocab_size", ".vocab_size"},         {"type", ".rope.scaling.type"},
 };
 
-std::string FullName(absl::string_view gguf) {
-  if (!absl::StartsWith(gguf, ".")) return std::string(gguf);
-  return absl::StrCat(kPrefix, gguf.substr(1));
+std::string FullName(absl::string_view architecture, absl::string_view gguf) {
+  return absl::StartsWith(gguf, ".") ? absl::StrCat(architecture, gguf) : std::string(gguf);
 }
 
 // What messages call a key of config.json, given with its path.
+template <const char* architecture>
 std::string GgufKeyName(absl::string_view json) {
   const size_t dot = json.rfind('.');
   const absl::string_view last = dot == absl::string_view::npos ? json : json.substr(dot + 1);
@@ -96,7 +94,7 @@ std::string GgufKeyName(absl::string_view json) {
       if (last.substr(0, bracket) != key.json) continue;
       const absl::string_view index =
           bracket == absl::string_view::npos ? absl::string_view() : last.substr(bracket);
-      return absl::StrCat("key ", FullName(key.gguf), index);
+      return absl::StrCat("key ", FullName(architecture, key.gguf), index);
     }
   }
   return std::string(json);
@@ -120,13 +118,14 @@ std::string FloatText(const GgufValue& value) {
 
 class KeyReader {
  public:
-  explicit KeyReader(const GgufModel& model) : model_(model) {}
+  KeyReader(const GgufModel& model, absl::string_view architecture)
+      : model_(model), architecture_(architecture) {}
 
   absl::Status status() const { return status_; }
 
   // nullptr if it is missing, with a failure if it is required.
   const GgufValue* Find(absl::string_view gguf, bool required) {
-    const GgufValue* value = model_.Find(FullName(gguf));
+    const GgufValue* value = model_.Find(FullName(architecture_, gguf));
     if (value == nullptr && required) {
       Fail(InvalidArgument(Name(gguf),
                            " is missing; this reader knows files of llama.cpp's "
@@ -213,23 +212,22 @@ class KeyReader {
   }
 
   std::string Name(absl::string_view gguf) const {
-    return absl::StrCat(model_.path(), ": key ", FullName(gguf));
+    return absl::StrCat(model_.path(), ": key ", FullName(architecture_, gguf));
   }
 
  private:
   const GgufModel& model_;
+  const absl::string_view architecture_;
   absl::Status status_;
 };
 
 absl::Status CheckArchitecture(const GgufModel& model) {
-  const GgufValue* value = model.Find("general.architecture");
-  const absl::string_view name =
-      value == nullptr ? absl::string_view() : value->AsString().value_or(absl::string_view());
-  if (name == "deepseek4") return absl::OkStatus();
+  const absl::string_view name = GgufArchitecture(model);
+  if (name == kGgufModel) return absl::OkStatus();
   if (name.empty()) {
     return InvalidArgument(model.path(), ": key general.architecture is missing");
   }
-  if (name == "dflash") {
+  if (name == kGgufDspark) {
     return Unsupported(model.path(), ": is a drafter (architecture dflash), not a model");
   }
   return Unsupported(model.path(), ": the architecture is ", Quoted(name),
@@ -310,11 +308,9 @@ void CheckFixed(KeyReader* keys) {
   }
 }
 
-}  // namespace
-
-absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufModel& model) {
-  DSV4_RETURN_IF_ERROR(CheckArchitecture(model));
-  KeyReader keys(model);
+template <const char* architecture>
+absl::StatusOr<ModelConfig> ReadKeysOf(const GgufModel& model) {
+  KeyReader keys(model, architecture);
   std::vector<std::string> members, scaling = {R"("type":"yarn")"};
   AddLayers(model, &keys, &members);
   for (const KeyPair& key : kKeys) keys.Add(key, &members);
@@ -327,7 +323,76 @@ absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufModel& model) {
   DSV4_RETURN_IF_ERROR(keys.status());
   const std::string json = absl::StrCat("{", absl::StrJoin(members, ","), ",\"rope_scaling\":{",
                                         absl::StrJoin(scaling, ","), "},", kFixedMembers, "}");
-  return ParseModelConfig(json, model.path(), &GgufKeyName);
+  return ParseModelConfig(json, model.path(), &GgufKeyName<architecture>);
+}
+
+// The tensor whose name ends so, in any part; null if there is none.
+const GgufTensor* TensorEndingIn(const GgufModel& model, absl::string_view end) {
+  for (const GgufFile& part : model.parts) {
+    for (const GgufTensor& tensor : part.tensors) {
+      if (absl::EndsWith(tensor.name, end)) return &tensor;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+absl::string_view GgufArchitecture(const GgufModel& model) {
+  const GgufValue* value = model.Find("general.architecture");
+  return value == nullptr ? absl::string_view() : value->AsString().value_or(absl::string_view());
+}
+
+absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufModel& model) {
+  DSV4_RETURN_IF_ERROR(CheckArchitecture(model));
+  return ReadKeysOf<kGgufModel>(model);
+}
+
+absl::StatusOr<ModelConfig> ReadGgufDsparkConfig(const GgufModel& model) {
+  return ReadKeysOf<kGgufDspark>(model);
+}
+
+absl::StatusOr<DsparkConfig> ReadGgufDsparkKeys(const GgufModel& model, int64_t layers,
+                                                int64_t vocab_size) {
+  const absl::string_view architecture = GgufArchitecture(model);
+  KeyReader keys(model, architecture);
+  DsparkConfig dspark;
+  const auto number = [&](absl::string_view gguf, int64_t least, int64_t most) -> int64_t {
+    const GgufValue* value = keys.Find(gguf, true);
+    if (value == nullptr) return 0;
+    const std::optional<int64_t> found = value->AsInt64();
+    if (!found) {
+      keys.WrongType(gguf, *value, "an integer");
+    } else if (*found < least || *found > most) {
+      keys.Fail(
+          InvalidArgument(keys.Name(gguf), " is ", *found, "; expected ", least, " to ", most));
+    }
+    return found.value_or(0);
+  };
+  dspark.block_size = number(".block_size", 1, kMostBlockRows);
+  dspark.noise_token_id = number("tokenizer.ggml.mask_token_id", 0, vocab_size - 1);
+  constexpr absl::string_view kTargets = ".target_layers";
+  if (const GgufValue* value = keys.Find(kTargets, true)) {
+    std::vector<int64_t> numbers = value->AsInt64s().value_or(std::vector<int64_t>());
+    std::sort(numbers.begin(), numbers.end());
+    // The file counts from 1.
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      if (numbers[i] < 1 || numbers[i] > layers || (i > 0 && numbers[i] == numbers[i - 1])) {
+        keys.Fail(InvalidArgument(keys.Name(kTargets), " has ", numbers[i],
+                                  "; expected different numbers of 1 to ", layers));
+      }
+      dspark.target_layers.push_back(static_cast<int32_t>(numbers[i] - 1));
+    }
+    if (numbers.empty()) keys.WrongType(kTargets, *value, "an array of integers");
+  }
+  const GgufTensor* markov = TensorEndingIn(model, "markov_w1.weight");
+  if (markov == nullptr || markov->dims.empty()) {
+    keys.Fail(NotFound(model.path(), ": tensor markov_w1.weight is missing"));
+  } else {
+    dspark.markov_rank = markov->dims[0];
+  }
+  DSV4_RETURN_IF_ERROR(keys.status());
+  return dspark;
 }
 
 }  // namespace dsv4

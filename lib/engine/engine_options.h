@@ -46,6 +46,8 @@ struct EngineOptions {
   // The drafter; empty: the checkpoint's. NotFound if drafts are asked for and the checkpoint has
   // another one or none.
   std::optional<DrafterKind> drafter{};
+  // A folder or GGUF file with the drafter; empty: the checkpoint's own.
+  std::string drafter_model{};
   // See PlanResidency. Without devices with memory of their own: host_bytes alone, else
   // Unsupported. cpu_experts: on one device; the CPU computes them with `threads`.
   ExpertBudgets weight_budgets{};

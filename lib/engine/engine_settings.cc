@@ -8,6 +8,7 @@
 #include "kernels/builtin.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
+#include "lib/config/drafter_config.h"
 #include "lib/config/model_files.h"
 #include "lib/engine/group_options.h"
 #include "lib/sampling/sampler.h"
@@ -26,6 +27,7 @@ constexpr int32_t kMaxSessions = 4096;
 // all of them.
 constexpr int64_t kBudgetedPrefillChunk = 4096;
 constexpr int32_t kMaxPrefillChunk = 65536;
+constexpr char kDrafterModel[] = "drafter_model";
 
 // `value`, or `fallback` for 0; InvalidArgument outside 1..max.
 template <class T>
@@ -244,7 +246,12 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> EngineSettings::OpenCheckpoint() con
     if (synthetic.mix.empty()) synthetic.mix = facts.config.synthetic_mix;
     return SyntheticCheckpoint(facts.config, synthetic);
   }
-  return OpenWeights(folder, facts.config);
+  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> weights, OpenWeights(folder, facts.config));
+  if (options.drafter_model.empty()) return weights;
+  absl::StatusOr<std::unique_ptr<Checkpoint>> both =
+      OpenWithDrafter(std::move(weights), options.drafter_model, facts.config);
+  if (!both.ok()) return WithArgument(both.status(), kDrafterModel);
+  return both;
 }
 
 absl::StatusOr<EngineSettings> Settle(const std::string& folder, const EngineOptions& options) {
@@ -254,6 +261,16 @@ absl::StatusOr<EngineSettings> Settle(const std::string& folder, const EngineOpt
   settings.facts.generation = std::move(files.generation);
   settings.facts.eos_tokens = std::move(files.eos_tokens);
   settings.config_hash = files.config_hash;
+  if (!options.drafter_model.empty()) {
+    ModelConfig& config = settings.facts.config;
+    if (config.synthetic_layers > 0) {
+      return WithArgument(InvalidArgument("option drafter_model = ", options.drafter_model,
+                                          ": random weights have a drafter of their own"),
+                          kDrafterModel);
+    }
+    DSV4_RETURN_IF_ERROR(
+        WithArgument(AddDrafterConfig(options.drafter_model, &config), kDrafterModel));
+  }
   DSV4_RETURN_IF_ERROR(SettleOptions(&settings));
   DSV4_RETURN_IF_ERROR(LoadText(&settings));
   return settings;

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <system_error>
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 #include "lib/base/error.h"
 #include "lib/base/hash_table.h"
@@ -162,6 +164,35 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::FromGguf(
     }
   }
   return checkpoint;
+}
+
+std::unique_ptr<Checkpoint> Checkpoint::WithTensorsOf(std::unique_ptr<Checkpoint> model,
+                                                      std::unique_ptr<Checkpoint> other,
+                                                      absl::string_view prefix) {
+  for (auto it = model->tensors_.begin(); it != model->tensors_.end();) {
+    const auto next = std::next(it);
+    if (absl::StartsWith(it->first, prefix)) {
+      model->total_bytes_ -= it->second.bytes;
+      model->tensors_.erase(it);
+    }
+    it = next;
+  }
+  const auto first_file = static_cast<int32_t>(model->files_.size());
+  for (const auto& [name, entry] : other->tensors_) {
+    if (!absl::StartsWith(name, prefix)) continue;
+    TensorEntry taken = entry;
+    taken.file += first_file;
+    model->total_bytes_ += taken.bytes;
+    model->tensors_.insert_or_assign(name, std::move(taken));
+  }
+  const auto append = [](auto* to, auto* from) {
+    to->insert(to->end(), std::make_move_iterator(from->begin()),
+               std::make_move_iterator(from->end()));
+  };
+  append(&model->files_, &other->files_);
+  append(&model->header_bytes_, &other->header_bytes_);
+  append(&model->memory_, &other->memory_);
+  return model;
 }
 
 const TensorEntry* Checkpoint::Find(absl::string_view name) const {

@@ -43,6 +43,11 @@ class Checkpoint {
       std::vector<int64_t> header_bytes, std::vector<std::vector<uint8_t>> memory);
   bool is_gguf() const { return is_gguf_; }
 
+  // The tensors of `model`, but of those whose names begin with `prefix` the ones that `other` has.
+  static std::unique_ptr<Checkpoint> WithTensorsOf(std::unique_ptr<Checkpoint> model,
+                                                   std::unique_ptr<Checkpoint> other,
+                                                   absl::string_view prefix);
+
   // The tensor with this name, or null. Names are without the prefix `model.` that files may have.
   const TensorEntry* Find(absl::string_view name) const;
 

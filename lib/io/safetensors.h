@@ -24,7 +24,8 @@ struct TensorEntry {
   int64_t bytes = 0;
   int32_t file = 0;                     // index of the shard, set by Checkpoint
   BlockType blocks = BlockType::kNone;  // of DType::kBlocks
-  std::string stored_name{};            // in a GGUF file, where it differs from `name`
+  std::string stored_name{};            // in a GGUF file
+  bool in_gguf = false;
 
   // As messages should say it.
   const std::string& shown_name() const { return stored_name.empty() ? name : stored_name; }

@@ -52,7 +52,8 @@ class DsparkStages final : public DraftBlocks {
                      .streams = c.act.streams,
                      .quantized = taps_,
                      .quantized_width = taps() * config_.hidden_size,
-                     .quantized_column = (tapped - targets.begin()) * config_.hidden_size});
+                     .quantized_column = (tapped - targets.begin()) * config_.hidden_size,
+                     .quantise = !drafter_.dspark.main_proj.in_blocks()});
   }
 
   absl::Status AfterLayers(const ForwardContext& c) override {
@@ -73,7 +74,10 @@ class DsparkStages final : public DraftBlocks {
     for (size_t stage = 0; stage < drafter_.blocks.size(); ++stage) {
       const AttentionWeights& attn = drafter_.blocks[stage].attn;
       LinearFp8Params keys{
-          .rows = rows, .k = config_.hidden_size, .x = c.act.quantized, .part_count = 1};
+          .rows = rows,
+          .k = config_.hidden_size,
+          .x = attn.wkv.in_blocks() ? c.act.normed : c.act.quantized,
+          .part_count = 1};
       keys.parts[0] = {.w = attn.wkv, .y = c.act.kv};
       DSV4_RETURN_IF_ERROR(c.Run(keys));
       // The operator needs at least one query head; the output of this one is never read.

@@ -124,6 +124,7 @@ void WeightTable::AddDrafterInputs(DrafterWeights* w) {
   Add(last, "markov_head.markov_w1.weight", &w->dspark.markov_w1, c_.vocab_size, rank);
   Add(last, "markov_head.markov_w2.weight", &w->dspark.markov_w2, c_.vocab_size, rank);
   Add(last, "confidence_head.proj.weight", &w->dspark.confidence, 1, hidden + rank);
+  for (size_t i = specs_.size() - 3; i < specs_.size(); ++i) specs_[i].widened = true;
 }
 
 void WeightTable::AddDrafter(DrafterWeights* w) {

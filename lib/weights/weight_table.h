@@ -39,6 +39,8 @@ struct WeightSpec {
   // Of the matrix of a routed expert: 0 is w1, 1 w3, 2 w2.
   ExpertId expert{};
   int matrix = 0;
+  // Of a Bf16Weight: blocks are widened to bf16 on load, for operators that take no others.
+  bool widened = false;
 };
 
 class WeightTable {

@@ -50,10 +50,12 @@ std::string ForeignLayout(const Checkpoint& checkpoint) {
   return "";
 }
 
+constexpr char kScale[] = ".scale";
+
 // The suffixes of the names of a weight's stored tensors.
 absl::Span<const char* const> PartsOf(const WeightSpec& spec) {
   static constexpr const char* kPlain[] = {""};
-  static constexpr const char* kQuantised[] = {".weight", ".scale"};
+  static constexpr const char* kQuantised[] = {".weight", kScale};
   static constexpr const char* kExpert[] = {".weight"};  // the others depend on its dtype
   if (std::holds_alternative<ExpertMatrix*>(spec.view)) return kExpert;
   if (std::holds_alternative<Fp8Weight*>(spec.view)) return kQuantised;
@@ -83,12 +85,18 @@ absl::Status WeightsLoader::Resolve(const std::vector<WeightSpec>& specs) {
 
 std::string WeightsLoader::First(const std::vector<WeightSpec>& specs, bool present) const {
   for (const WeightSpec& spec : specs) {
-    for (const char* part : PartsOf(spec)) {
+    for (const absl::string_view part : PartsOf(spec)) {
+      if (part == kScale && InGguf(absl::StrCat(spec.name, ".weight"))) continue;  // in the blocks
       std::string name = absl::StrCat(spec.name, part);
       if ((checkpoint_.Find(name) != nullptr) == present) return name;
     }
   }
   return "";
+}
+
+bool WeightsLoader::InGguf(const std::string& name) const {
+  const TensorEntry* entry = checkpoint_.Find(name);
+  return entry == nullptr ? checkpoint_.is_gguf() : entry->in_gguf;
 }
 
 absl::Status WeightsLoader::Missing(const std::string& name) const {
@@ -176,7 +184,7 @@ absl::StatusOr<BlockWeight> WeightsLoader::BindBlocks(const std::string& name, i
 
 absl::Status WeightsLoader::Bind(const WeightSpec& spec, const float** view) {
   const int64_t shape[2] = {spec.n, spec.k};
-  if (checkpoint_.is_gguf()) {
+  if (InGguf(spec.name)) {
     DSV4_ASSIGN_OR_RETURN(const TensorEntry* entry,
                           RequireAny(spec.name, absl::MakeConstSpan(shape, spec.k == 0 ? 1 : 2)));
     *view = entry->dtype == DType::kF32
@@ -193,7 +201,7 @@ absl::Status WeightsLoader::Bind(const WeightSpec& spec, const float** view) {
 }
 
 absl::Status WeightsLoader::Bind(const WeightSpec& spec, const uint16_t** view) {
-  if (checkpoint_.is_gguf()) {
+  if (InGguf(spec.name)) {
     DSV4_ASSIGN_OR_RETURN(const TensorEntry* entry, RequireAny(spec.name, {spec.n}));
     *view = entry->dtype == DType::kBF16
                 ? Aligned<uint16_t>(*entry)
@@ -207,7 +215,13 @@ absl::Status WeightsLoader::Bind(const WeightSpec& spec, const uint16_t** view) 
 
 absl::Status WeightsLoader::Bind(const WeightSpec& spec, Bf16Weight* view) {
   const TensorEntry* stored = checkpoint_.Find(spec.name);
-  if (checkpoint_.is_gguf() && (stored == nullptr || stored->dtype != DType::kBF16)) {
+  if (InGguf(spec.name) && (stored == nullptr || stored->dtype != DType::kBF16)) {
+    if (spec.widened) {
+      DSV4_ASSIGN_OR_RETURN(const TensorEntry* entry, RequireAny(spec.name, {spec.n, spec.k}));
+      *view = {reinterpret_cast<const uint16_t*>(Changed(*entry, spec.n * spec.k, Change::kToBf16)),
+               spec.n, spec.k};
+      return absl::OkStatus();
+    }
     DSV4_ASSIGN_OR_RETURN(const BlockWeight blocks, BindBlocks(spec.name, spec.n, spec.k));
     // A pointer to any bytes: nothing reads 16-bit words through it.
     *view = {reinterpret_cast<const uint16_t*>(blocks.data), spec.n, spec.k, blocks.type};
@@ -235,11 +249,11 @@ absl::Status WeightsLoader::Bind(const WeightSpec& spec, const int32_t** view) {
 }
 
 absl::Status WeightsLoader::Bind(const WeightSpec& spec, Fp8Weight* view) {
-  if (checkpoint_.is_gguf()) {
+  if (InGguf(spec.name + ".weight")) {
     DSV4_ASSIGN_OR_RETURN(const BlockWeight blocks,
                           BindBlocks(spec.name + ".weight", spec.n, spec.k));
     *view = {.data = blocks.data, .n = spec.n, .k = spec.k, .blocks = blocks.type};
-    weights_->matrix_blocks_.insert(blocks.type);
+    if (!absl::StartsWith(spec.name, "mtp.")) weights_->matrix_blocks_.insert(blocks.type);
     return absl::OkStatus();
   }
   DSV4_ASSIGN_OR_RETURN(const TensorEntry* weight,
@@ -260,7 +274,7 @@ absl::Status WeightsLoader::Bind(const WeightSpec& spec, Fp8Weight* view) {
 }
 
 absl::Status WeightsLoader::Bind(const WeightSpec& spec, ExpertMatrix* view) {
-  if (checkpoint_.is_gguf()) {
+  if (InGguf(spec.name + ".weight")) {
     DSV4_ASSIGN_OR_RETURN(*view, BindBlocks(spec.name + ".weight", spec.n, spec.k));
     if (absl::StartsWith(spec.name, "layers.")) weights_->expert_blocks_.insert(view->blocks);
     return absl::OkStatus();

@@ -71,6 +71,8 @@ class WeightsLoader {
     return First(specs, true);
   }
   std::string First(const std::vector<WeightSpec>& specs, bool present) const;
+  // Whether the tensor lies in a GGUF file; if there is none, whether the model does.
+  bool InGguf(const std::string& name) const;
   absl::Status Missing(const std::string& name) const;
   absl::StatusOr<const TensorEntry*> Require(const std::string& name, DType dtype,
                                              absl::Span<const int64_t> shape) const;

@@ -118,7 +118,8 @@ static void test_settings(void) {
   } cases[] = {
       {"numeric=exact", DSV4_ERR_INVALID_ARGUMENT,
        "options.settings[1] has the unknown key \"numeric\"; known keys: cache_format, canary, "
-       "cpu_experts, expert_profile, expert_profiles, numerics, step_limit_seconds, tuning_dir"},
+       "cpu_experts, drafter_model, expert_profile, expert_profiles, numerics, step_limit_seconds, "
+       "tuning_dir"},
       {"numerics", DSV4_ERR_INVALID_ARGUMENT, "is \"numerics\"; expected KEY=VALUE"},
       {"", DSV4_ERR_INVALID_ARGUMENT, "expected KEY=VALUE"},
       {NULL, DSV4_ERR_INVALID_ARGUMENT, "options.settings[1] is NULL"},

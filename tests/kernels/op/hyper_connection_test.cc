@@ -2,6 +2,7 @@
 // The hyper-connection operators of a backend against the reference in published numerics, and the
 // row rule bit for bit.
 #include <cmath>
+#include <type_traits>
 
 #include "kernels/op/hyper_connection.h"
 #include "tests/kernels/operator_memory.h"
@@ -239,7 +240,12 @@ TEST_CASE("hc_head equals the reference and keeps the row rule, of chosen rows t
   }
 }
 
-TEST_CASE("hc_head takes the streams' means, as parts of quantised rows, of chosen rows too") {
+// [rows, width], without quantisation.
+struct PlainActs : Acts {
+  PlainActs(On on, int64_t rows, int64_t width) : Acts(on, rows * width) {}
+};
+
+TEST_CASE("hc_head takes the streams' means, as parts of rows, of chosen rows too") {
   for (const int64_t dim : kWidths) {
     for (const int32_t rows : kRowCounts) {
       INFO("hidden " << dim << ", " << rows << " rows");
@@ -248,10 +254,10 @@ TEST_CASE("hc_head takes the streams' means, as parts of quantised rows, of chos
                                others = Streams(98, rows, 4 * dim);
       std::vector<int32_t> reversed;
       for (int32_t r = 0; r < rows; ++r) reversed.push_back(rows - 1 - r);
-      const auto run = [&](On on) {
+      const auto run = [&]<class Out>(On on, std::type_identity<Out>) {
         const Acts x(on, streams), y(on, others);
         const Array<int32_t> row_of(on, reversed);
-        const QuantizedActs out(on, rows, width);
+        const Out out(on, rows, width);
         for (const int64_t part : {1, 2, 0}) {
           Launch(on,
                  HcHeadParams{.rows = rows,
@@ -260,13 +266,20 @@ TEST_CASE("hc_head takes the streams' means, as parts of quantised rows, of chos
                               .streams = (part == 1 ? y : x).data(),
                               .quantized = out.data(),
                               .quantized_width = width,
-                              .quantized_column = part * dim},
+                              .quantized_column = part * dim,
+                              .quantise = std::is_same_v<Out, QuantizedActs>},
                  1 + rows % 3);
         }
         return out.Get();
       };
-      const std::vector<float> want = run(On::kReference);
-      ForEachVariant([&] { RequireQuantized(run(On::kTested), want); });
+      constexpr std::type_identity<QuantizedActs> kQuantized;
+      constexpr std::type_identity<PlainActs> kPlain;
+      const std::vector<float> want = run(On::kReference, kQuantized),
+                               plain = run(On::kReference, kPlain);
+      ForEachVariant([&] {
+        RequireQuantized(run(On::kTested, kQuantized), want);
+        RequireRounded(run(On::kTested, kPlain), plain);
+      });
     }
   }
 }
