@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "capi/engine_options.h"
 #include "capi/guard.h"
 #include "capi/handles.h"
@@ -66,6 +67,7 @@ dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
   out.predicted_decode_tokens_per_second = info.expected_decode;
   out.predicted_prefill_tokens_per_second = info.expected_prefill;
   out.backend_reason = StaticText(info.backend_reason);
+  out.second_set_operators = StaticText(absl::StrJoin(info.second_set_operators, ", "));
   return out;
 }
 
@@ -106,6 +108,7 @@ dsv4_engine_metrics MetricsFrom(const EngineMetrics& metrics) {
   out.alarm_bos_run = count(metrics.alarms[3]);
   out.alarm_few_accepted = count(metrics.alarms[4]);
   out.alarm_canary = count(metrics.alarms[5]);
+  out.second_set_operators = count(metrics.second_set_operators);
   out.device_expert_reads = count(metrics.experts.device_reads);
   out.host_expert_reads = count(metrics.experts.host_reads);
   out.host_read_bytes = count(metrics.host_read_bytes);

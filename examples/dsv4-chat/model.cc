@@ -116,6 +116,7 @@ std::string JsonOf(const dsv4::EngineInfo& info, const std::vector<dsv4::DeviceI
       .Number("predicted_decode_tokens_per_second", info.predicted_decode_tokens_per_second)
       .Number("predicted_prefill_tokens_per_second", info.predicted_prefill_tokens_per_second)
       .String("backend_reason", info.backend_reason)
+      .String("second_set_operators", info.second_set_operators)
       .text();
 }
 

@@ -199,6 +199,9 @@ std::string Metrics::Text(const std::string& model, const Load& load) const {
   gauge("dsv4:measured_decode_tokens_per_second",
         "Measured while one request was decoded at a time; 0 before 256 such tokens.",
         Number(load.engine.measured_decode_tokens_per_second));
+  gauge("dsv4:second_set_operators",
+        "Operators that run the second set of kernels, which takes longer for prompts.",
+        std::to_string(load.engine.second_set_operators));
   const std::string alarms = "dsv4:alarms_total";
   text += Heading(alarms, "counter", "What a healthy model does not do: see dsv4_alarms.");
   for (const auto& [alarm, count] :

@@ -304,11 +304,14 @@ typedef struct dsv4_engine_info {
    * or the device, operator, capability or memory at fault. Then, for all backends, limits that
    * were lowered to fit. One line; "" if there is nothing to say. */
   const char* backend_reason;
+  /* The operators that run the second set of kernels, because a GPU failed its known answers with
+   * the first: "linear_fp8, expert_ffn, pack_weight". Prompts then take longer. "" if none does. */
+  const char* second_set_operators;
 } dsv4_engine_info;
 #define DSV4_ENGINE_INFO_INIT                                                                      \
   {                                                                                                \
     sizeof(dsv4_engine_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, \
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL                                    \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL                              \
   }
 
 /* Opens the model folder or GGUF file `path` (UTF-8, NUL-terminated).
@@ -441,11 +444,13 @@ typedef struct dsv4_engine_metrics {
   uint64_t alarm_bos_run;
   uint64_t alarm_few_accepted;
   uint64_t alarm_canary; /* 1 if dsv4_engine_info.canary is FAILED */
+  /* How many operators run the second set of kernels: dsv4_engine_info.second_set_operators. */
+  uint64_t second_set_operators;
 } dsv4_engine_metrics;
 #define DSV4_ENGINE_METRICS_INIT                                                                   \
   {                                                                                                \
     sizeof(dsv4_engine_metrics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0         \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0      \
   }
 
 /* Reports counters and gauges. May run concurrently with everything, steps included, and waits for

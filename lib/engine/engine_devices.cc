@@ -46,6 +46,15 @@ std::vector<TuningTable> TablesOfSet(std::vector<TuningTable> tables, KernelSet 
   return kept;
 }
 
+bool IsOfFirstSet(const KernelEntry& entry) {
+  const absl::Span<const Manifest> manifests = BuiltinManifests();
+  return std::any_of(manifests.begin(), manifests.end(), [&](const Manifest& manifest) {
+    return std::any_of(manifest.begin(), manifest.end(), [&](const KernelEntry& first) {
+      return absl::string_view(first.name) == entry.name;
+    });
+  });
+}
+
 std::string Describe(const Device& device) {
   return absl::StrCat("cuda:", device.index(), " (", device.name(), ", ",
                       ComputeCapabilityName(device.traits().compute_capability), ")");
@@ -121,6 +130,15 @@ std::vector<Device*> EngineDevices::pointers() const {
   std::vector<Device*> pointers;
   for (const std::unique_ptr<Device>& device : devices_) pointers.push_back(device.get());
   return pointers;
+}
+
+std::vector<std::string> EngineDevices::second_set_operators() const {
+  std::vector<std::string> names;
+  for (int32_t op = 0; op < static_cast<int32_t>(Op::kCount); ++op) {
+    const KernelEntry* const entry = front_dispatch().chosen(static_cast<Op>(op));
+    if (entry != nullptr && !IsOfFirstSet(*entry)) names.emplace_back(OpName(entry->op));
+  }
+  return names;
 }
 
 int EngineDevices::threads() const {

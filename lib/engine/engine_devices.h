@@ -35,6 +35,9 @@ class EngineDevices {
   // The CPU that computes a share of the experts, and its kernels; null without a share.
   Device* cpu() const { return cpu_.get(); }
   Dispatch* cpu_dispatch() const { return cpu_dispatch_.get(); }
+  // The operators, as OpName has them, whose kernels are of the second set only; of those that
+  // the engine has planned.
+  std::vector<std::string> second_set_operators() const;
   // Worker threads of all devices, or of the CPU's share.
   int threads() const;
 

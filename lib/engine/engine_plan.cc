@@ -296,6 +296,7 @@ absl::Status EnginePlan::PlanMemory(Weights& weights) {
     info.cache_bytes += device.cache;
     info.workspace_bytes += device.workspace;
   }
+  info.second_set_operators = devices_->second_set_operators();
   const Device& device = devices_->front();
   const Expectation expected =
       Expect(WorkOf(info, config(), weight_format_),

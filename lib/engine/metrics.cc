@@ -29,6 +29,7 @@ EngineMetrics MetricsOf(const Engine& engine) {
   metrics.host_read_bytes = metrics.experts.host_reads * engine.info().residency.expert_bytes;
   metrics.cpu_read_bytes = metrics.experts.cpu_reads * engine.info().residency.cpu_expert_bytes();
   metrics.predicted_decode = engine.info().expected_decode;
+  metrics.second_set_operators = static_cast<int64_t>(engine.info().second_set_operators.size());
   const StepCounts& steps = metrics.steps;
   if (steps.lone_tokens >= kMeasuredTokens && steps.lone_seconds > 0) {
     metrics.measured_decode = static_cast<double>(steps.lone_tokens) / steps.lone_seconds;

@@ -30,6 +30,7 @@ struct EngineMetrics {
   int64_t cpu_read_bytes = 0;                          // of those that the CPU computed
   // Tokens per second of one session; measured: 0 before kMeasuredTokens.
   double predicted_decode = 0, measured_decode = 0;
+  int64_t second_set_operators = 0;  // EngineInfo::second_set_operators
 };
 
 // Concurrent with everything. Takes the mutexes of scheduler and cache for a copy of a few numbers;

@@ -49,6 +49,8 @@ struct EngineInfo {
   // What was chosen, why the alternatives were not, and limits that were lowered to fit; empty: the
   // options left nothing to choose.
   std::string backend_reason{};
+  // The operators that run the second set of kernels, as OpName has them (KernelSet).
+  std::vector<std::string> second_set_operators{};
   // The device that has most.
   const DeviceBytes& fullest() const;
 };

@@ -86,6 +86,7 @@ static void test_options(void) {
   options.backend = DSV4_BACKEND_CPU;
   EXPECT(dsv4_plan(MODEL, &options, &limited, NULL) == DSV4_OK);
   EXPECT(limited.device_count == 1 && limited.backend_reason[0] == '\0');
+  EXPECT(limited.second_set_operators[0] == '\0');
   /* A number of devices without their indices. */
   options.device_count = 2;
   EXPECT(dsv4_plan(MODEL, &options, &limited, NULL) == DSV4_OK);

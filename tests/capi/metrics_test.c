@@ -51,6 +51,7 @@ static void test_counts(void) {
   EXPECT(metrics.step_seconds > 0);
   EXPECT(metrics.window_blocks_used > 0 && metrics.compressed_kv_blocks_used == 1);
   EXPECT(metrics.draft_steps == 0 && metrics.exchanged_bytes == 0);
+  EXPECT(metrics.second_set_operators == 0);
 
   EXPECT_OK(dsv4_session_get_tokens(session, &tokens, &count, &error));
   EXPECT(count == kPromptTokens + kSteps);

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "kernels/op/dense.h"
 #include "lib/base/log.h"
+#include "lib/engine/metrics.h"
 #include "lib/proof/open_best.h"
 #include "tests/emulation/matrix_products.h"
 #include "tests/support/bundled_model.h"
@@ -114,6 +115,7 @@ TEST_CASE("a GPU that fails with the first set of kernels runs the second") {
       &said, LogLevel::kWarning);
   OpenOptions options{{.context_tokens = 512}};
   options.prefer_gpu = options.prove = true;
+  const absl::StatusOr<EnginePlan> plan = PlanBest(kBundledModel, options);
   const absl::StatusOr<std::shared_ptr<Engine>> engine = OpenBest(kBundledModel, options);
   SetLogCallback(nullptr, nullptr, LogLevel::kInfo);
   emulation::SetMmaModel({});
@@ -123,6 +125,11 @@ TEST_CASE("a GPU that fails with the first set of kernels runs the second") {
   REQUIRE(absl::StrContains((*engine)->info().backend_reason, told));
   REQUIRE(absl::StrContains((*engine)->info().backend_reason, "it runs the second set of kernels"));
   REQUIRE(absl::StrContains(said, "it runs the second set of kernels"));
+  const std::vector<std::string> operators = {"linear_fp8", "expert_ffn", "pack_weight"};
+  REQUIRE_OK(plan);
+  REQUIRE(plan->info().second_set_operators == operators);
+  REQUIRE((*engine)->info().second_set_operators == operators);
+  REQUIRE(MetricsOf(**engine).second_set_operators == 3);
 }
 
 TEST_CASE("an engine that prefers a GPU takes one that proves itself") {
@@ -131,6 +138,7 @@ TEST_CASE("an engine that prefers a GPU takes one that proves itself") {
   const absl::StatusOr<std::shared_ptr<Engine>> engine = OpenBest(kBundledModel, options);
   REQUIRE_OK(engine);
   REQUIRE((*engine)->info().backend == Backend::kCuda);
+  REQUIRE((*engine)->info().second_set_operators.empty());
   REQUIRE(absl::StrContains((*engine)->info().backend_reason, "; not the CPU: about "));
   // A plan that it has no room for is the CPU's.
   OpenOptions large = options;

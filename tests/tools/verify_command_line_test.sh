@@ -25,6 +25,7 @@ expect() {
 
 # One page about the machine, without the user's folders.
 expect 2 '1 file arguments are needed, 2 given' doctor one two
+expect 2 'option --limit = 0 is not in 1..86400' doctor --limit 0
 expect 0 'usable cores, ' doctor
 mkdir "$work/secret"
 ln -s "$2/models/dsv4-tiny" "$work/secret/a-model"

@@ -20,7 +20,8 @@ std::string Arguments::Get(absl::string_view name, absl::string_view fallback) c
 }
 
 absl::StatusOr<Arguments> ParseArguments(absl::Span<char* const> arguments,
-                                         absl::Span<const OptionSpec> options, size_t files) {
+                                         absl::Span<const OptionSpec> options, size_t files,
+                                         size_t optional) {
   Arguments parsed;
   bool options_ended = false;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -50,7 +51,7 @@ absl::StatusOr<Arguments> ParseArguments(absl::Span<char* const> arguments,
     }
     parsed.options[std::string(name)].push_back(value);
   }
-  if (parsed.files.size() != files) {
+  if (parsed.files.size() > files || parsed.files.size() + optional < files) {
     return InvalidArgument(files, " file arguments are needed, ", parsed.files.size(), " given");
   }
   return parsed;

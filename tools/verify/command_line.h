@@ -63,9 +63,10 @@ struct Arguments {
 };
 
 // InvalidArgument, for the user, for an unknown option, a missing value, or another number of files
-// than `files`. "--" ends the options.
+// than `files`, of which the last `optional` may be missing. "--" ends the options.
 absl::StatusOr<Arguments> ParseArguments(absl::Span<char* const> arguments,
-                                         absl::Span<const OptionSpec> options, size_t files);
+                                         absl::Span<const OptionSpec> options, size_t files,
+                                         size_t optional = 0);
 
 // Values of options. InvalidArgument, for the user.
 absl::StatusOr<Backend> ParseBackend(const std::string& name);

@@ -14,11 +14,17 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "lib/base/contained.h"
+#include "lib/base/error.h"
 #include "lib/device/buffer.h"
+#include "lib/device/watched_thread.h"
 #include "lib/io/direct_reader.h"
+#include "lib/proof/device_proof.h"
 #include "lib/proof/list_devices.h"
 #include "lib/proof/open_best.h"
 #include "tools/verify/command_line.h"
@@ -29,6 +35,9 @@ namespace dsv4 {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr OptionSpec kOptions[] = {{"--limit"}};
+constexpr int32_t kMostSeconds = 86400;
 
 std::string Gigabytes(int64_t bytes) {
   return absl::StrFormat("%.1f GB", static_cast<double>(bytes) * 1e-9);
@@ -53,6 +62,7 @@ class Page {
     std::string shown = text;
     for (const auto& [from, to] : hidden_) absl::StrReplaceAll({{from, to}}, &shown);
     std::printf("%-14s %s\n", name.c_str(), shown.c_str());
+    std::fflush(stdout);
   }
 
  private:
@@ -78,6 +88,27 @@ absl::StatusOr<double> LinkRate(Device& device) {
   return kCopies * static_cast<double>(kBytes) / time.count();
 }
 
+// The known answers with both sets of kernels, and which of them engines run.
+void PrintKernels(const Page& page, int32_t index) {
+  constexpr std::pair<KernelSet, const char*> kSets[] = {{KernelSet::kFirst, "first set: "},
+                                                         {KernelSet::kSecond, "second set: "}};
+  const char* runs = nullptr;
+  for (const auto& [set, name] : kSets) {
+    ProofOptions options;
+    options.devices = {index};
+    options.kernel_set = set;
+    const absl::StatusOr<DeviceProof> proof = ProveDevices(options);
+    page.Line(set == KernelSet::kFirst ? "  proof" : "",
+              name + (proof.ok() ? absl::StrFormat("%d outputs pass, in %.0f ms",
+                                                   proof->flips.size(), proof->seconds * 1e3)
+                                 : std::string(proof.status().message())));
+    if (proof.ok() && runs == nullptr) runs = set == KernelSet::kFirst ? "first" : "second";
+    if (!proof.ok() && !IsUnsupported(proof.status())) break;  // of the device
+  }
+  page.Line("", runs == nullptr ? std::string("the GPU is refused")
+                                : absl::StrCat("engines run the ", runs, " set of kernels"));
+}
+
 void PrintGpu(const Page& page, const DeviceListing& gpu) {
   const std::string id = gpu.index < 0 ? "gpu" : absl::StrCat("cuda:", gpu.index);
   if (!gpu.reason.empty()) return page.Line(id, "not usable: " + gpu.reason);
@@ -93,6 +124,7 @@ void PrintGpu(const Page& page, const DeviceListing& gpu) {
   const absl::StatusOr<double> rate = LinkRate(**device);
   page.Line("  link", rate.ok() ? absl::StrFormat("%.1f GB/s from host memory", *rate * 1e-9)
                                 : std::string(rate.status().message()));
+  PrintKernels(page, gpu.index);
 }
 
 void PrintPeers(const Page& page, const std::vector<DeviceListing>& devices) {
@@ -170,13 +202,56 @@ void PrintPlan(const Page& page, const std::string& name, const absl::StatusOr<E
   }
   page.Line(name, absl::StrFormat("%s; about %.1f tokens a second (predicted)", text,
                                   info.expected_decode));
+  if (!info.second_set_operators.empty()) {
+    page.Line("", absl::StrCat("second set of kernels: ",
+                               absl::StrJoin(info.second_set_operators, ", ")));
+  }
+}
+
+// Where a model runs, and why not elsewhere. False: nowhere.
+bool PrintPlans(const Page& page, const std::string& model) {
+  OpenOptions best;
+  best.prefer_gpu = best.prove = best.canary = true;
+  const absl::StatusOr<EnginePlan> chosen = PlanBest(model, best);
+  PrintPlan(page, "  chosen", chosen);
+  if (chosen.ok()) page.Line("  because", chosen->info().backend_reason);
+  for (const Backend backend : {Backend::kCuda, Backend::kCpu}) {
+    if (chosen.ok() && chosen->info().backend == backend) continue;
+    EngineOptions other;
+    other.backend = backend;
+    PrintPlan(page, absl::StrCat("  with ", BackendName(backend)), Engine::Plan(model, other));
+  }
+  return chosen.ok();
+}
+
+// Runs `print` on a thread of its own, and ends the program if a call of a GPU's driver does not
+// return within the limit.
+void PrintWatched(const Page& page, std::chrono::seconds limit, absl::FunctionRef<void()> print) {
+  const absl::StatusOr<std::unique_ptr<WatchedThread>> thread = WatchedThread::Start(limit);
+  if (!thread.ok()) return page.Line("", std::string(thread.status().message()));
+  absl::Status status;
+  const bool ended = (*thread)->Run([&] {
+    status = Contained([&] {
+      print();
+      return absl::OkStatus();
+    });
+  });
+  if (!status.ok()) page.Line("", std::string(status.message()));
+  if (ended) return;
+  page.Line("", absl::StrCat("a driver has not returned from a call within ", limit.count(),
+                             " s: the rest of this page is missing"));
+  std::_Exit(kExitFailed);  // others would wait for the thread
 }
 
 }  // namespace
 
 int RunDoctorCommand(absl::Span<char* const> arguments) {
-  const absl::StatusOr<Arguments> parsed = ParseArguments(arguments, {}, arguments.empty() ? 0 : 1);
+  const absl::StatusOr<Arguments> parsed = ParseArguments(arguments, kOptions, 1, 1);
   if (!parsed.ok()) return ReportUsage(parsed.status());
+  int32_t seconds = 30;
+  const absl::Status read = parsed->Number<int32_t>("--limit", 1, kMostSeconds, &seconds);
+  if (!read.ok()) return ReportUsage(read);
+  const std::chrono::seconds limit(seconds);
   std::string model;
   if (!parsed->files.empty()) {
     const absl::StatusOr<std::string> found = FoundModel(parsed->files[0]);
@@ -190,27 +265,20 @@ int RunDoctorCommand(absl::Span<char* const> arguments) {
   page.Line("cpu",
             absl::StrCat(cpu.name, ", ", UsableCores(), " usable cores, ",
                          Gigabytes(cpu.free_bytes), " of ", Gigabytes(cpu.total_bytes), " free"));
-  for (const DeviceListing& device : devices) {
-    if (device.kind == DeviceKind::kCuda) PrintGpu(page, device);
-  }
-  PrintPeers(page, devices);
+  PrintWatched(page, limit, [&] {
+    for (const DeviceListing& device : devices) {
+      if (device.kind == DeviceKind::kCuda) PrintGpu(page, device);
+    }
+    PrintPeers(page, devices);
+  });
   if (model.empty()) return kExitPassed;
   page.Line("model", model == parsed->files[0] ? page.model() : parsed->files[0]);
   const absl::StatusOr<double> disk = DiskRate(model);
   page.Line("  disk", disk.ok() ? absl::StrFormat("%.2f GB/s", *disk * 1e-9)
                                 : std::string(disk.status().message()));
-  OpenOptions best;
-  best.prefer_gpu = best.prove = best.canary = true;
-  const absl::StatusOr<EnginePlan> chosen = PlanBest(model, best);
-  PrintPlan(page, "  chosen", chosen);
-  if (chosen.ok()) page.Line("  because", chosen->info().backend_reason);
-  for (const Backend backend : {Backend::kCuda, Backend::kCpu}) {
-    if (chosen.ok() && chosen->info().backend == backend) continue;
-    EngineOptions other;
-    other.backend = backend;
-    PrintPlan(page, absl::StrCat("  with ", BackendName(backend)), Engine::Plan(model, other));
-  }
-  return chosen.ok() ? kExitPassed : kExitInput;  // the page has the error
+  bool runs = false;
+  PrintWatched(page, limit, [&] { runs = PrintPlans(page, model); });
+  return runs ? kExitPassed : kExitInput;  // the page has the error
 }
 
 }  // namespace dsv4

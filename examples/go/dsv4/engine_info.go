@@ -54,6 +54,8 @@ type EngineInfo struct {
 
 	// What BackendAuto chose and why not the alternatives; limits that were lowered to fit.
 	BackendReason string
+
+	SecondSetOperators string // that run the second set of kernels; "": none
 }
 
 func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
@@ -102,6 +104,8 @@ func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
 		PredictedPrefillTokensPerSecond: float64(c.predicted_prefill_tokens_per_second),
 
 		BackendReason: C.GoString(c.backend_reason),
+
+		SecondSetOperators: C.GoString(c.second_set_operators),
 	}
 }
 
@@ -153,6 +157,8 @@ type EngineMetrics struct {
 	StreamSeconds     float64
 
 	AlarmCanary uint64
+
+	SecondSetOperators uint64 // how many run the second set of kernels
 
 	CPUExpertReads uint64 // experts that the CPU computed
 	CPUReadBytes   uint64
@@ -254,6 +260,9 @@ func (e *Engine) Metrics() (EngineMetrics, error) {
 		StreamedBytes:     uint64(c.streamed_bytes),
 		StreamSeconds:     float64(c.stream_seconds),
 		AlarmCanary:       uint64(c.alarm_canary),
+
+		SecondSetOperators: uint64(c.second_set_operators),
+
 		CPUExpertReads:    uint64(c.cpu_expert_reads),
 		CPUReadBytes:      uint64(c.cpu_read_bytes),
 		CPUSeconds:        float64(c.cpu_seconds),

@@ -305,6 +305,7 @@ pub struct dsv4_engine_info {
     pub predicted_decode_tokens_per_second: f64,
     pub predicted_prefill_tokens_per_second: f64,
     pub backend_reason: *const c_char,
+    pub second_set_operators: *const c_char,
 }
 sized!(dsv4_engine_info);
 
@@ -386,6 +387,7 @@ pub struct dsv4_engine_metrics {
     pub alarm_bos_run: u64,
     pub alarm_few_accepted: u64,
     pub alarm_canary: u64,
+    pub second_set_operators: u64,
 }
 sized!(dsv4_engine_metrics);
 

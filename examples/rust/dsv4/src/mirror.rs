@@ -111,6 +111,8 @@ mirrors! {
         /// What [`crate::Backend::AUTO`] chose and why not the alternatives; limits that were
         /// lowered to fit.
         backend_reason: String,
+        /// That run the second set of kernels; empty: none.
+        second_set_operators: String,
     }
 
     /// What an engine has done since it was opened, and what it holds now.
@@ -158,6 +160,8 @@ mirrors! {
         streamed_bytes: u64,
         stream_seconds: f64,
         alarm_canary: u64,
+        /// How many run the second set of kernels.
+        second_set_operators: u64,
         cpu_expert_reads: u64,
         cpu_read_bytes: u64,
         cpu_seconds: f64,

@@ -156,6 +156,7 @@ func Listing() string {
 		field("dsv4_engine_info.predicted_decode_tokens_per_second", unsafe.Offsetof(v.predicted_decode_tokens_per_second), unsafe.Sizeof(v.predicted_decode_tokens_per_second))
 		field("dsv4_engine_info.predicted_prefill_tokens_per_second", unsafe.Offsetof(v.predicted_prefill_tokens_per_second), unsafe.Sizeof(v.predicted_prefill_tokens_per_second))
 		field("dsv4_engine_info.backend_reason", unsafe.Offsetof(v.backend_reason), unsafe.Sizeof(v.backend_reason))
+		field("dsv4_engine_info.second_set_operators", unsafe.Offsetof(v.second_set_operators), unsafe.Sizeof(v.second_set_operators))
 	}
 	{
 		var v C.dsv4_device_info
@@ -231,6 +232,7 @@ func Listing() string {
 		field("dsv4_engine_metrics.alarm_bos_run", unsafe.Offsetof(v.alarm_bos_run), unsafe.Sizeof(v.alarm_bos_run))
 		field("dsv4_engine_metrics.alarm_few_accepted", unsafe.Offsetof(v.alarm_few_accepted), unsafe.Sizeof(v.alarm_few_accepted))
 		field("dsv4_engine_metrics.alarm_canary", unsafe.Offsetof(v.alarm_canary), unsafe.Sizeof(v.alarm_canary))
+		field("dsv4_engine_metrics.second_set_operators", unsafe.Offsetof(v.second_set_operators), unsafe.Sizeof(v.second_set_operators))
 	}
 	{
 		var v C.dsv4_tool_options
