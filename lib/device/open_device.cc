@@ -11,13 +11,29 @@
 #ifdef DSV4_HAVE_CUDA
 #include "lib/device/cuda_device.h"
 #include "lib/device/cuda_listing.h"
+#include "lib/device/watched_thread.h"
 #endif
 
 namespace dsv4 {
+#ifdef DSV4_HAVE_CUDA
+namespace {
+
+// DeviceLost while this process waits in vain for a call of the driver: the next one may not return
+// either.
+absl::Status DriverReturns() {
+  if (DriverCallsLeft() == 0) return absl::OkStatus();
+  return DeviceLost(
+      "a call of the CUDA driver that this process has given up has not returned; only another "
+      "process can use a GPU");
+}
+
+}  // namespace
+#endif
 
 absl::Status Device::Check(const DeviceOptions& options) {
   if (options.kind == DeviceKind::kCuda) {
 #ifdef DSV4_HAVE_CUDA
+    DSV4_RETURN_IF_ERROR(DriverReturns());
     return CudaDevice::Check(options.index);
 #else
     return Unsupported("this build has no CUDA backend (DSV4_CUDA=OFF)");
@@ -33,6 +49,9 @@ absl::Status Device::Check(const DeviceOptions& options) {
 
 std::vector<DeviceListing> Device::ListGpus() {
 #ifdef DSV4_HAVE_CUDA
+  if (const absl::Status returns = DriverReturns(); !returns.ok()) {
+    return {{.kind = DeviceKind::kCuda, .index = -1, .reason = std::string(returns.message())}};
+  }
   return ListCudaDevices();
 #else
   const absl::Status reason = Check({.kind = DeviceKind::kCuda});

@@ -33,7 +33,11 @@ constexpr std::chrono::milliseconds kLongestNap{1000};
 
 thread_local WatchedThread::Shared* watched = nullptr;
 
+std::atomic<int> calls_left{0};
+
+// Of a thread whose call has returned after all.
 [[noreturn]] void StayHere() {
+  calls_left.fetch_sub(1);
   for (;;) pause();
 }
 
@@ -99,8 +103,12 @@ class WatchedThread::Look {
       since_ = now;
       return false;
     }
-    return now - since_ >= limit_ &&
-           shared_->calls.compare_exchange_strong(calls, kLeft, std::memory_order_acq_rel);
+    if (now - since_ < limit_) return false;
+    calls_left.fetch_add(1);
+    if (shared_->calls.compare_exchange_strong(calls, kLeft, std::memory_order_acq_rel))
+      return true;
+    calls_left.fetch_sub(1);
+    return false;
   }
 
  private:
@@ -136,6 +144,8 @@ std::thread::id WatchedThread::id() const {
   const MutexLock lock(&shared_->mutex);
   return shared_->id;
 }
+
+int DriverCallsLeft() { return calls_left.load(); }
 
 DriverCall::DriverCall() {
   WatchedThread::Shared* const own = watched;

@@ -67,4 +67,8 @@ auto InDriver(Call&& call) {
   return std::forward<Call>(call)();
 }
 
+// Calls that threads of this process were left behind in and that have not returned. While there
+// are any, calls of the same driver may not return either.
+int DriverCallsLeft();
+
 }  // namespace dsv4

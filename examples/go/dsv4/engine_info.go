@@ -281,10 +281,10 @@ func (e *Engine) Identity() (identity EngineIdentity, err error) {
 		status := C.dsv4_engine_get_identity(e.c, &c, failure)
 		// Its texts are the engine's.
 		identity = EngineIdentity{
-			Device:        C.GoString(c.device),
-			WeightFormat:  C.GoString(c.weight_format),
-			Fingerprint:   C.GoString(c.fingerprint),
-			ChatEncoder:   C.GoString(c.chat_encoder),
+			Device:       C.GoString(c.device),
+			WeightFormat: C.GoString(c.weight_format),
+			Fingerprint:  C.GoString(c.fingerprint),
+			ChatEncoder:  C.GoString(c.chat_encoder),
 
 			ChatEncoderGuess: C.GoString(c.chat_encoder_guess),
 		}

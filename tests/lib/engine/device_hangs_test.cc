@@ -9,6 +9,8 @@
 
 #include "absl/strings/match.h"
 #include "lib/base/error.h"
+#include "lib/device/device.h"
+#include "lib/device/watched_thread.h"
 #include "lib/engine/metrics.h"
 #include "lib/proof/device_proof.h"
 #include "tests/support/bundled_model.h"
@@ -35,6 +37,16 @@ absl::StatusOr<std::shared_ptr<Engine>> OpenEngine(int32_t drafts = 0) {
                                       .step_limit = kLimit});
 }
 
+// Lets the GPU answer after all, and the threads that were left behind see it.
+void AnswerAfterAll() {
+  FreeFakeCuda();
+  const auto begin = Clock::now();
+  while (DriverCallsLeft() > 0 && Clock::now() - begin < kSoon) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  REQUIRE(DriverCallsLeft() == 0);
+}
+
 // What a session and its engine do once a step has found that the GPU hangs.
 void ExpectLeftBehind(std::shared_ptr<Engine> engine, std::unique_ptr<Session> session) {
   REQUIRE(engine->lost());
@@ -49,6 +61,10 @@ void ExpectLeftBehind(std::shared_ptr<Engine> engine, std::unique_ptr<Session> s
   REQUIRE_FAILS(engine->Resume(nullptr), DeviceLost().code(), "only another process can use");
   REQUIRE(session->tokens() == tokens);
   REQUIRE(MetricsOf(*engine).steps.device_lost);
+  REQUIRE_FAILS(OpenEngine().status(), DeviceLost().code(), "only another process can use a GPU");
+  const std::vector<DeviceListing> listed = Device::ListGpus();
+  REQUIRE(listed.size() == 1);
+  REQUIRE(absl::StrContains(listed[0].reason, "only another process can use a GPU"));
   session.reset();
   engine.reset();
   REQUIRE(Clock::now() - begin < kSoon);
@@ -74,7 +90,7 @@ TEST_CASE("a step that a GPU never finishes ends, and all that follow") {
   ExpectLeftBehind(*engine, std::move(session));
   other.reset();
   // Should the GPU answer after all, nobody listens.
-  FreeFakeCuda();
+  AnswerAfterAll();
   std::this_thread::sleep_for(milliseconds(50));
 }
 
@@ -91,7 +107,7 @@ TEST_CASE("the other sessions of a step that hangs are told, too") {
   for (const auto& result : results) REQUIRE_FAILS(result.status(), DeviceLost().code(), kTold);
   second.reset();
   ExpectLeftBehind(*engine, std::move(first));
-  FreeFakeCuda();
+  AnswerAfterAll();
 }
 
 // A prompt in two chunks, a step without drafts and one with.
@@ -129,7 +145,7 @@ TEST_CASE("a call of the driver that never returns ends its step, whichever it i
     REQUIRE_FAILS(Use(session.get()), DeviceLost().code(), kTold);
     REQUIRE(Clock::now() - begin < kSoon);
     ExpectLeftBehind(*std::move(engine), std::move(session));
-    FreeFakeCuda();
+    AnswerAfterAll();
     ++hangs;
   }
   REQUIRE(hangs > 15);
