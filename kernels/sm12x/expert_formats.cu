@@ -6,8 +6,8 @@
 // Plan: that of expert_ffn.cu, without its kernels for up to eight rows.
 //   - Scales that are not powers of two multiply the products of a K slice after its MMAs: FP8's
 //     block scales and NVFP4's tensor scale.
-//   - An NVFP4 code times the scale of its run of 16 is an f16 number. It is multiplied with the
-//     activations in f16.
+//   - The products of a run of 16 NVFP4 codes are one block-scaled MMA, which the run's scale
+//     multiplies afterwards. In the portable fallback a code times its scale is an f16 number.
 #include "kernels/sm12x/expert_launch.cuh"
 
 namespace dsv4::sm12x {

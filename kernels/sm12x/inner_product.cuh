@@ -223,12 +223,12 @@ struct Nvfp4Slices {
   static constexpr bool kTileScale = true;  // that of the tensor
   static constexpr int kTileScaleBytes = kTileRows * 8;
   static constexpr int kTileVectors = 1, kTileSteps = 2;
-  static constexpr bool kMmaScales = false, kEndScales = true;
+  static constexpr bool kMmaScales = DSV4_BLOCK_SCALED_MMA, kEndScales = !kMmaScales;
   using TileScales = uint2;
   using Tile = TileNvfp4;
-  using Columns = ColumnsF16;
-  // A lane's pair of words of scales, of rows g and g + 8. Its eight elements lie in one half of
-  // each step.
+  using Columns = ColumnsE4M3;
+  // A lane's pair of words of scales, of rows g and g + 8. Its eight elements of each step lie in
+  // one run.
   static __device__ __forceinline__ int ScaleWords(int lane) { return lane % 4 / 2 * 8 + lane / 4; }
   static __device__ __forceinline__ TileScales TileScalesOf(const std::byte* tile_scales,
                                                             int tile) {
@@ -242,19 +242,19 @@ struct Nvfp4Slices {
   }
   template <int kStep>
   static __device__ __forceinline__ Columns ColumnsOf(uint4 codes) {
-    return kStep % 2 == 0 ? Columns(codes.x, codes.y) : Columns(codes.z, codes.w);
+    return Fp8Slices::ColumnsOf<kStep>(codes);
   }
   template <int kStep, int kHalf>
   static __device__ __forceinline__ void AddHalf(const Tile& tile, const Columns& columns,
-                                                 TileScales, uint32_t, uint32_t, float (&)[4],
-                                                 float (&product)[4]) {
-    AddUnpackedHalf<kStep == 0 && kHalf == 0>(tile.a[kHalf], columns.words + 2 * kHalf, product);
+                                                 TileScales, uint32_t, uint32_t column_scale,
+                                                 float (&)[4], float (&product)[4]) {
+    AddNvfp4Half<kStep, kHalf>(tile, columns.words, column_scale, product);
   }
   template <int kStep>
   static __device__ __forceinline__ void EndStep(TileScales, const float (&)[4], float (&)[4]) {}
   static __device__ __forceinline__ void AddSlice(float (&product)[4], uint32_t scale,
                                                   ColumnValues columns, float (&sum)[4]) {
-    MultiplyColumns(columns, product);
+    if constexpr (kEndScales) MultiplyColumns(columns, product);
     AddMultiplied(product, __uint_as_float(scale), sum);
   }
   static __device__ __forceinline__ Weight Of(const ExpertMatrix& m) {
@@ -277,7 +277,7 @@ struct Nvfp4Slices {
         : data(w.data + tile * kTileRows * w.k / 2 + lane * 16),
           scale(reinterpret_cast<const uint2*>(w.scale + tile * kTileRows * (w.k / kNvfp4Run)) +
                 ScaleWords(lane)),
-          factor(w.tensor_scale * kE2M1F16Factor) {}
+          factor(w.tensor_scale * kNvfp4Factor) {}
     __device__ __forceinline__ uint32_t Scale(int) const { return __float_as_uint(factor); }
     __device__ __forceinline__ void Prefetch(int slice, int count) const {
       PrefetchBulk(data + int64_t{slice} * kFp4SliceBytes, count * kFp4SliceBytes);

@@ -66,17 +66,13 @@ __global__ void __launch_bounds__(kThreads)
     }
     case WeightFormat::kFp4:
     case WeightFormat::kNvfp4: {
-      const auto pack = [&](uint32_t row_g, uint32_t row_g8) {
-        return p.format == WeightFormat::kFp4 ? sm12x::PackE2M1(row_g, row_g8)
-                                              : sm12x::word::PackForF16(row_g, row_g8);
-      };
       const int64_t step = k + 64 * v;
       const uint32_t g0 = LoadEight<uint32_t>(p, row, step);
       const uint32_t g8 = LoadEight<uint32_t>(p, row + 8, step);
       const uint32_t next_g0 = LoadEight<uint32_t>(p, row, step + 32);
       const uint32_t next_g8 = LoadEight<uint32_t>(p, row + 8, step + 32);
-      out = {pack(g0, g8), pack(g0 >> 16, g8 >> 16), pack(next_g0, next_g8),
-             pack(next_g0 >> 16, next_g8 >> 16)};
+      out = {sm12x::PackE2M1(g0, g8), sm12x::PackE2M1(g0 >> 16, g8 >> 16),
+             sm12x::PackE2M1(next_g0, next_g8), sm12x::PackE2M1(next_g0 >> 16, next_g8 >> 16)};
       break;
     }
     case WeightFormat::kBf16: {

@@ -10,7 +10,7 @@
 // for elements 8 t + a .. 8 t + b of row g:
 // - fp8: for step j, g: 0 .. 3, g + 8: 0 .. 3, g: 4 .. 7, g + 8: 4 .. 7.
 // - fp4: for steps 2 j and 2 j + 1 each, a word of elements 0 .. 3 of both rows and a word of
-//   elements 4 .. 7 (arch/e2m1_words.cuh). nvfp4 is the same, with words for f16 on every target.
+//   elements 4 .. 7 (arch/e2m1_words.cuh). nvfp4 is the same.
 // - bf16: for half steps (i = 0, then 4), g: i .. i + 1, g + 8: i .. i + 1, g: i + 2 .. i + 3,
 //   g + 8: i + 2 .. i + 3.
 //

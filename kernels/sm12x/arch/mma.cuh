@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/sm12x/arch/e2m1_words.cuh"
 #include "kernels/sm12x/arch/mma_instructions.cuh"
@@ -344,53 +345,91 @@ __device__ __forceinline__ void EndFp4Step([[maybe_unused]] const Fp4Scales& sca
 #endif
 }
 
-// NVFP4. An e2m1 value times its e4m3 scale is an f16 number, so products are f16 MMAs on every
-// target.
+// NVFP4. A run of 16 elements shares an e4m3 scale: half a step, the elements of lanes 4 g and
+// 4 g + 1 or those of lanes 4 g + 2 and 4 g + 3.
+// - SM12x: the scale is no ue8m0 number, so that one MMA cannot apply both of a step. Each run is a
+//   block-scaled MMA with zeros in place of the weights of the other run, and its product is
+//   multiplied by the scale in f32 (docs/adr/0037-products-of-nvfp4.md).
+// - Portable fallback: an e2m1 value times its scale is an f16 number.
 
 // A lane's part of a K slice of an NVFP4 tile: the words of its codes, and for rows g and g + 8 the
-// scales of its eight elements of each step, a byte a step.
+// scales of its own elements' run of each step, a byte a step.
 struct Nvfp4Slice {
   uint4 words[2];
   uint2 scales;
 };
 
-// The scale of step `step` twice, as f16x2.
-__device__ __forceinline__ uint32_t Nvfp4StepScale(uint32_t codes, int step) {
-  const uint32_t pair = F16x2OfE4M3x2(static_cast<uint16_t>(codes >> step / 2 * 16));
-  return (step % 2 == 0 ? pair & 0xffffu : pair >> 16) * 0x10001u;
-}
-// The weights of the step's two half steps, times 2^-14.
-__device__ __forceinline__ void UnpackNvfp4Step(const Nvfp4Slice& slice, int step,
-                                                uint32_t (&first)[4], uint32_t (&second)[4]) {
-  const uint4 words = slice.words[step / 2];
-  word::UnpackF16(step % 2 == 0 ? words.x : words.z, first);
-  word::UnpackF16(step % 2 == 0 ? words.y : words.w, second);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const uint32_t scale = Nvfp4StepScale(i % 2 == 0 ? slice.scales.x : slice.scales.y, step);
-    first[i] = MultiplyF16x2(first[i], scale);
-    second[i] = MultiplyF16x2(second[i], scale);
-  }
-}
+// The factor of the products of NVFP4 tiles.
+inline constexpr float kNvfp4Factor = kE2M1Factor;
 
-// A step's activations as f16.
-struct F16Acts {
-  uint32_t words[4];
-  __device__ __forceinline__ F16Acts(const ReadyActs& acts, int step) {
-    const uint32_t* from = acts.words + step * kReadyWords;
+// A step of an NVFP4 tile.
+struct TileNvfp4 {
+  uint32_t a[2][4];  // of the runs, or of half steps times 2^-14
 #if DSV4_BLOCK_SCALED_MMA
-    words[0] = F16x2OfE4M3x2(static_cast<uint16_t>(from[0]));
-    words[1] = F16x2OfE4M3x2(static_cast<uint16_t>(from[0] >> 16));
-    words[2] = F16x2OfE4M3x2(static_cast<uint16_t>(from[1]));
-    words[3] = F16x2OfE4M3x2(static_cast<uint16_t>(from[1] >> 16));
-#else
+  float scales[2][2];  // of the runs, for rows g and g + 8
+#endif
+  TileNvfp4() = default;
+  __device__ __forceinline__ TileNvfp4(const Nvfp4Slice& slice, int step) {
+    const uint4 words = slice.words[step / 2];
+    const uint32_t low = step % 2 == 0 ? words.x : words.z;
+    const uint32_t high = step % 2 == 0 ? words.y : words.w;
+    // The scales of steps 2 j and 2 j + 1 as f16x2.
+    const auto pair = [&](uint32_t codes) {
+      return F16x2OfE4M3x2(static_cast<uint16_t>(codes >> step / 2 * 16));
+    };
+#if DSV4_BLOCK_SCALED_MMA
+    uint32_t codes[4];
+    word::UnpackBytes(low, &codes[0], &codes[1]);
+    word::UnpackBytes(high, &codes[2], &codes[3]);
+    const int own_run = threadIdx.x % 4 / 2;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = from[i];
+    for (int run = 0; run < 2; ++run) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a[run][i] = run == own_run ? codes[i] : 0;
+    }
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const float2 both = FloatsOfF16x2(pair(row == 0 ? slice.scales.x : slice.scales.y));
+      const float own = step % 2 == 0 ? both.x : both.y;
+      const float other = __shfl_xor_sync(0xffffffffu, own, 2);
+      scales[0][row] = own_run == 0 ? own : other;
+      scales[1][row] = own_run == 0 ? other : own;
+    }
+#else
+    word::UnpackF16(low, a[0]);
+    word::UnpackF16(high, a[1]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t both = pair(i % 2 == 0 ? slice.scales.x : slice.scales.y);
+      const uint32_t twice = (step % 2 == 0 ? both & 0xffffu : both >> 16) * 0x10001u;
+      a[0][i] = MultiplyF16x2(a[0][i], twice);
+      a[1][i] = MultiplyF16x2(a[1][i], twice);
+    }
 #endif
   }
 };
 
-// A K slice of an NVFP4 weight tile. `factor`: the tensor's scale times kE2M1F16Factor.
+// Adds a run or a half step of step kStep to `product`, which the first one sets. `column_scale`:
+// the ue8m0 code of the lane's activation row, for the block-scaled MMA.
+template <int kStep, int kHalf>
+__device__ __forceinline__ void AddNvfp4Half(const TileNvfp4& w, const uint32_t* b,
+                                             [[maybe_unused]] uint32_t column_scale,
+                                             float (&product)[4]) {
+  constexpr bool kFirst = kStep == 0 && kHalf == 0;
+#if DSV4_BLOCK_SCALED_MMA
+  float of_run[4] = {0, 0, 0, 0};
+  MmaScaledE2M1<0>(of_run, w.a[kHalf], b[0], b[1], kScaleOfOne, column_scale);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float scale = w.scales[kHalf][i / 2];
+    product[i] = kFirst ? __fmul_rn(of_run[i], scale) : __fmaf_rn(of_run[i], scale, product[i]);
+  }
+#else
+  AddUnpackedHalf<kFirst>(w.a[kHalf], b + 2 * kHalf, product);
+#endif
+}
+
+// A K slice of an NVFP4 weight tile. `factor`: the tensor's scale times kNvfp4Factor.
 struct Nvfp4Operand {
   Nvfp4Slice slice;
   float factor;
@@ -398,33 +437,21 @@ struct Nvfp4Operand {
 template <bool kOneRow>
 __device__ __forceinline__ void SliceProduct(const Nvfp4Operand& w, const ReadyActs& acts,
                                              uint32_t act_scale, float (&sum)[4]) {
-  sum[0] = sum[1] = sum[2] = sum[3] = 0;
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    uint32_t a[2][4];
-    UnpackNvfp4Step(w.slice, j, a[0], a[1]);
-    MmaUnpacked(sum, a[0], a[1], F16Acts(acts, j).words);
-  }
+  const auto add = [&]<int kStep>(std::integral_constant<int, kStep>) {
+    const TileNvfp4 tile(w.slice, kStep);
+    AddNvfp4Half<kStep, 0>(tile, acts.words + kStep * kReadyWords, act_scale, sum);
+    AddNvfp4Half<kStep, 1>(tile, acts.words + kStep * kReadyWords, act_scale, sum);
+  };
+  add(std::integral_constant<int, 0>());
+  add(std::integral_constant<int, 1>());
+  add(std::integral_constant<int, 2>());
+  add(std::integral_constant<int, 3>());
+#if !DSV4_BLOCK_SCALED_MMA
   ScaleColumns<kOneRow>(act_scale, 1, sum);
+#endif
 #pragma unroll
   for (int i = 0; i < 4; ++i) sum[i] = __fmul_rn(sum[i], w.factor);
 }
-
-// A step of an NVFP4 tile, and of activations for it.
-struct TileNvfp4 {
-  uint32_t a[2][4];
-  TileNvfp4() = default;
-  __device__ __forceinline__ TileNvfp4(const Nvfp4Slice& slice, int step) {
-    UnpackNvfp4Step(slice, step, a[0], a[1]);
-  }
-};
-struct ColumnsF16 {
-  uint32_t words[4];
-  ColumnsF16() = default;
-  __device__ __forceinline__ ColumnsF16(uint32_t low, uint32_t high)
-      : words{F16x2OfE4M3x2(static_cast<uint16_t>(low)), F16x2OfUpperE4M3x2(low),
-              F16x2OfE4M3x2(static_cast<uint16_t>(high)), F16x2OfUpperE4M3x2(high)} {}
-};
 
 // Half steps (K = 16) of a bf16 weight tile.
 template <int kHalfSteps>
