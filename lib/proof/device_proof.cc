@@ -51,10 +51,11 @@ constexpr char kConfig[] = R"({
                           "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
 })";
 
-// The model with an MTP block, one with a DSpark drafter for what that alone computes, and one with
-// the block formats of GGUF files.
-enum class ProofModel { kMtp, kDspark, kBlocks };
-constexpr ProofModel kModels[] = {ProofModel::kMtp, ProofModel::kDspark, ProofModel::kBlocks};
+// The model with an MTP block, one with a DSpark drafter for what that alone computes, one with the
+// block formats of GGUF files, and one with NVFP4 experts for what those compute.
+enum class ProofModel { kMtp, kDspark, kBlocks, kNvfp4 };
+constexpr ProofModel kModels[] = {ProofModel::kMtp, ProofModel::kDspark, ProofModel::kBlocks,
+                                  ProofModel::kNvfp4};
 
 constexpr int32_t kBlockRows = 4;  // of the DSpark drafter
 
@@ -66,10 +67,12 @@ std::string ConfigOf(ProofModel model) {
         kConfig, {{"\"q_lora_rank\": 128", "\"q_lora_rank\": 256"},
                   {"\"moe_intermediate_size\": 128", "\"moe_intermediate_size\": 256"}});
   }
-  return absl::StrReplaceAll(kConfig,
-                             {{"\"num_hidden_layers\": 3", "\"num_hidden_layers\": 1"},
-                              {"[0, 4, 128, 0]", "[0, 0]"},
-                              {"\"vocab_size\"", absl::StrCat("\"dspark_block_size\": ", kBlockRows,
+  const std::string one_layer = absl::StrReplaceAll(
+      kConfig,
+      {{"\"num_hidden_layers\": 3", "\"num_hidden_layers\": 1"}, {"[0, 4, 128, 0]", "[0, 0]"}});
+  if (model == ProofModel::kNvfp4) return one_layer;
+  return absl::StrReplaceAll(one_layer,
+                             {{"\"vocab_size\"", absl::StrCat("\"dspark_block_size\": ", kBlockRows,
                                                               ", \"dspark_noise_token_id\": 7"
                                                               ", \"dspark_markov_rank\": 64"
                                                               ", \"dspark_target_layer_ids\": [0]"
@@ -79,7 +82,8 @@ std::string ConfigOf(ProofModel model) {
 EngineOptions OptionsFor(ProofModel model) {
   EngineOptions options;
   options.max_sessions = 2;
-  options.drafts = model != ProofModel::kBlocks;
+  options.drafts = model == ProofModel::kMtp || model == ProofModel::kDspark;
+  options.synthetic.nvfp4_experts = model == ProofModel::kNvfp4;
   if (model == ProofModel::kBlocks) options.synthetic.mix = kEveryType;
   if (model == ProofModel::kDspark) options.max_draft_tokens = kBlockRows;
   return options;
@@ -330,10 +334,27 @@ class OfDspark final : public LaunchRecorder {
   absl::Status status_;
 };
 
+// Records only the launches of experts.
+class OfExperts final : public LaunchRecorder {
+ public:
+  explicit OfExperts(LaunchRecorder* inner) : inner_(inner) {}
+  void Record(const KernelEntry& entry, const void* params, const Cost& cost,
+              absl::FunctionRef<void()> launch) override {
+    if (entry.op != Op::kExpertFfn) return launch();
+    inner_->Record(entry, params, cost, launch);
+  }
+
+ private:
+  LaunchRecorder* const inner_;
+};
+
 // The known passes of a model, seen by `recorder`.
 absl::Status RunSeen(ProofModel model, Engine& engine, LaunchRecorder* recorder) {
   OfDspark of_dspark(recorder, MemoryOf(engine));
-  engine.set_recorder(model == ProofModel::kDspark ? &of_dspark : recorder);
+  OfExperts of_experts(recorder);
+  if (model == ProofModel::kDspark) recorder = &of_dspark;
+  if (model == ProofModel::kNvfp4) recorder = &of_experts;
+  engine.set_recorder(recorder);
   const absl::Status ran = RunKnownPasses(engine);
   engine.set_recorder(nullptr);
   DSV4_RETURN_IF_ERROR(of_dspark.status());
@@ -429,7 +450,7 @@ class Proof {
       const std::string name = NameOf(*engines.begin()->second, device);
       DSV4_RETURN_IF_ERROR(Named(name, KnownAnswersHold(engines)));
       // A block of DSpark has as many rows in every step.
-      for (const ProofModel model : {ProofModel::kMtp, ProofModel::kBlocks}) {
+      for (const ProofModel model : {ProofModel::kMtp, ProofModel::kBlocks, ProofModel::kNvfp4}) {
         const int32_t rows = model == ProofModel::kBlocks
                                  ? std::min(options_.long_rows, kLongRowsInBlocks)
                                  : options_.long_rows;

@@ -14,19 +14,54 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "lib/base/status_macros.h"
 #include "lib/io/mapped_file.h"
 #include "lib/tensor/dtype.h"
+#include "lib/tensor/quant_format.h"
 #include "lib/weights/synthetic_mix.h"
 #include "lib/weights/weights.h"
 
 namespace dsv4 {
 namespace {
 
+// What tensors of one dtype are for.
+enum class Use { kAny, kNorm, kRunScales, kTensorScale };
+
+Use UseOf(const TensorEntry& entry) {
+  if (absl::EndsWith(entry.name, "norm.weight")) return Use::kNorm;
+  if (absl::EndsWith(entry.name, ".weight_scale")) return Use::kRunScales;
+  return absl::EndsWith(entry.name, ".weight_scale_2") ? Use::kTensorScale : Use::kAny;
+}
+
+// Makes the MXFP4 matrices of routed experts NVFP4 ones.
+void MakeNvfp4(std::vector<TensorEntry>* tensors) {
+  std::vector<TensorEntry> tensor_scales;
+  for (TensorEntry& entry : *tensors) {
+    if (!absl::StrContains(entry.name, ".ffn.experts.")) continue;
+    if (entry.dtype == DType::kI8) {
+      entry.dtype = DType::kU8;
+    } else if (entry.dtype == DType::kF8E8M0) {
+      const absl::string_view matrix = absl::StripSuffix(entry.name, ".scale");
+      tensor_scales.push_back({.name = absl::StrCat(matrix, ".weight_scale_2"),
+                               .dtype = DType::kF32,
+                               .other_dtype = {},
+                               .shape = {},
+                               .bytes = sizeof(float)});
+      entry.name = absl::StrCat(matrix, ".weight_scale");
+      entry.dtype = DType::kF8E4M3;
+      entry.shape.back() *= kFp4Run / kNvfp4Run;
+      entry.bytes *= kFp4Run / kNvfp4Run;
+    }
+  }
+  tensors->insert(tensors->end(), tensor_scales.begin(), tensor_scales.end());
+}
+
 // Elements of a dtype: random where values do not matter, powers of two where they keep sums near
 // 1. Norms have weights of 1 to 1.5. The experts of a token are distinct.
-std::vector<uint8_t> Elements(DType dtype, bool norm, int64_t bytes, int64_t experts) {
+std::vector<uint8_t> Elements(DType dtype, Use use, int64_t bytes, int64_t experts) {
+  const bool norm = use == Use::kNorm;
   std::mt19937_64 random(static_cast<uint64_t>(dtype));
   std::vector<uint8_t> memory(static_cast<size_t>(bytes));
   // Of values, or of eight bytes of them.
@@ -38,10 +73,14 @@ std::vector<uint8_t> Elements(DType dtype, bool norm, int64_t bytes, int64_t exp
     }
   };
   switch (dtype) {
-    case DType::kF8E4M3:  // magnitudes below 2
-      fill([](uint64_t bits) { return bits & 0xbfbfbfbfbfbfbfbfu; });
+    case DType::kF8E4M3:  // magnitudes below 2; scales of runs of 2^-4 to 2^-1
+      fill([use](uint64_t bits) {
+        return use == Use::kRunScales ? (bits & 0x1f1f1f1f1f1f1f1fu) + 0x1818181818181818u
+                                      : bits & 0xbfbfbfbfbfbfbfbfu;
+      });
       break;
     case DType::kI8:  // two e2m1 codes
+    case DType::kU8:
       fill([](uint64_t bits) { return bits; });
       break;
     case DType::kF8E8M0:  // 2^-10 to 2^-7
@@ -57,7 +96,8 @@ std::vector<uint8_t> Elements(DType dtype, bool norm, int64_t bytes, int64_t exp
       fill([](uint64_t bits) { return (bits & 0x87ff87ff87ff87ff) | 0x1800180018001800; });
       break;
     case DType::kF32:
-      fill([norm](uint64_t bits) {
+      fill([norm, use](uint64_t bits) {
+        if (use == Use::kTensorScale) return 0x1.4p-6f;
         if (norm) return 1 + static_cast<float>(bits & 0xffff) * 0x1p-17f;
         return static_cast<float>(static_cast<int32_t>(bits & 0xffff) - 0x8000) * 0x1p-20f;
       });
@@ -107,6 +147,7 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> SyntheticCheckpoint(const ModelConfi
                                                                 const SyntheticOptions& options) {
   std::vector<TensorEntry> tensors = Weights::TensorsOf(config);
   if (!options.mix.empty()) DSV4_RETURN_IF_ERROR(ApplyMix(options.mix, &tensors));
+  if (options.nvfp4_experts) MakeNvfp4(&tensors);
   std::vector<MappedFile> files;
   if (!options.file.empty()) {
     DSV4_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(options.file));
@@ -124,10 +165,9 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> SyntheticCheckpoint(const ModelConfi
     for (TensorEntry& entry : tensors) entry.data = files.front().bytes().data();
     return checkpoint({});
   }
-  // Dtype, type of blocks, whether it is a norm.
-  using Pool = std::tuple<DType, BlockType, bool>;
+  using Pool = std::tuple<DType, BlockType, Use>;
   const auto pool_of = [](const TensorEntry& entry) {
-    return Pool(entry.dtype, entry.blocks, absl::EndsWith(entry.name, "norm.weight"));
+    return Pool(entry.dtype, entry.blocks, UseOf(entry));
   };
   std::map<Pool, int64_t> bytes;
   for (const TensorEntry& entry : tensors) {
@@ -137,10 +177,10 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> SyntheticCheckpoint(const ModelConfi
   std::vector<std::vector<uint8_t>> memory;
   std::map<Pool, const uint8_t*> data;
   for (const auto& [pool, largest] : bytes) {
-    const auto [dtype, blocks, norm] = pool;
+    const auto [dtype, blocks, use] = pool;
     memory.push_back(blocks != BlockType::kNone
                          ? RandomBlocks(blocks, largest)
-                         : Elements(dtype, norm, largest, config.n_routed_experts));
+                         : Elements(dtype, use, largest, config.n_routed_experts));
     data[pool] = memory.back().data();
   }
   std::mt19937_64 random(1);

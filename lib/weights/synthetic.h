@@ -15,6 +15,8 @@ namespace dsv4 {
 struct SyntheticOptions {
   // The types of a GGUF file, by a name of synthetic_mix.h. Empty: those of DeepSeek's own files.
   std::string mix{};
+  // Routed experts are NVFP4, with scales that MXFP4 does not have. Without `mix`.
+  bool nvfp4_experts = false;
   float skew = 0;
   // A file of any content, at least as large as one matrix. It is the data of the routed experts
   // from `first_in_file` on, which may overlap in it. Empty: none.

@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "kernels/op/dense.h"
+#include "kernels/op/moe.h"
 #include "lib/base/log.h"
 #include "lib/engine/metrics.h"
 #include "lib/proof/open_best.h"
@@ -90,6 +91,30 @@ TEST_CASE("each misreading of the block-scaled products is refused by operator")
     emulation::SetMmaModel({});
     REQUIRE_FAILS(status, absl::StatusCode::kUnimplemented,
                   "cuda:0 (emulated) is refused: it failed its known answers: ");
+  }
+}
+
+// The other faults have no effect there: all weight scales of the MMA are byte 0, and 1.
+TEST_CASE("misreadings in the products of NVFP4 experts alone are refused") {
+  using emulation::MmaFault;
+  for (const MmaFault fault :
+       {MmaFault::kNeighboursColumnScales, MmaFault::kLowE2M1, MmaFault::kSwappedRegisters}) {
+    CAPTURE(static_cast<int>(fault));
+    ProofOptions options = Short();
+    int launches = 0;
+    // A kernel runs when its results are waited for, which is after this.
+    options.launched = [&](const KernelEntry& entry, const void* params) {
+      const bool planted =
+          entry.op == Op::kExpertFfn &&
+          static_cast<const ExpertFfnParams*>(params)->format == ExpertFormat::kNvfp4;
+      emulation::SetMmaModel({.fault = planted ? fault : MmaFault::kNone});
+      launches += planted;
+    };
+    const absl::Status status = ProveDevices(options).status();
+    emulation::SetMmaModel({});
+    REQUIRE_FAILS(status, absl::StatusCode::kUnimplemented,
+                  "it failed its known answers: expert_ffn.");
+    REQUIRE(launches > 0);
   }
 }
 

@@ -186,6 +186,25 @@ TEST_CASE("the reason names what was chosen and why each alternative was not") {
   CHECK_THAT(reason, Catch::Contains("(NVIDIA H100 80GB HBM3) has compute capability 9.0"));
 }
 
+TEST_CASE("operators of the second set of kernels are named where a GPU needs it") {
+  const Machine machine({Rtx5090()}, 128);
+  OpenOptions options = machine.Options();
+  options.prove = true;
+  const auto planned = [&](KernelSet set) {
+    options.known_answers = [set](absl::Span<const int32_t>, const std::string&) {
+      return ProvenKernels{set, set == KernelSet::kFirst ? "" : "linear_fp8.y differs"};
+    };
+    const absl::StatusOr<EnginePlan> plan = machine.Plan(options);
+    REQUIRE_OK(plan);
+    return plan->info();
+  };
+  CHECK(planned(KernelSet::kFirst).second_set_operators.empty());
+  const EngineInfo info = planned(KernelSet::kSecond);
+  CHECK(info.second_set_operators ==
+        std::vector<std::string>{"linear_fp8", "expert_ffn", "pack_weight"});
+  CHECK_THAT(info.backend_reason, Catch::Contains("linear_fp8.y differs"));
+}
+
 TEST_CASE("a number of devices is one of the best GPUs of one kind") {
   const std::vector<FakeGpu> gpus = {Busy(Rtx5090(), 8), Rtx5090(), RtxPro6000(), Rtx5090()};
   const Machine machine(gpus, 256);
