@@ -30,6 +30,7 @@
 #include "tools/verify/command_line.h"
 #include "tools/verify/found_model.h"
 #include "tools/verify/gpu_state.h"
+#include "tools/verify/rdma_devices.h"
 
 namespace dsv4 {
 namespace {
@@ -271,6 +272,10 @@ int RunDoctorCommand(absl::Span<char* const> arguments) {
     }
     PrintPeers(page, devices);
   });
+  const char* name = "rdma";
+  for (const std::string& line : DescribeRdma(ListRdmaDevices(), std::getenv("NCCL_IB_HCA"))) {
+    page.Line(std::exchange(name, ""), line);
+  }
   if (model.empty()) return kExitPassed;
   page.Line("model", model == parsed->files[0] ? page.model() : parsed->files[0]);
   const absl::StatusOr<double> disk = DiskRate(model);

@@ -99,8 +99,9 @@ device     Prints a report of GPUs: driver, clocks, throttling, bandwidth, excha
   --rows N         of the long prompt, default 264
   --write FILE     writes the reference backend's answers to FILE instead
 doctor     Prints a page for a report: processor, memory, GPUs or why there is none, driver, link, peer
-           access, whether GPUs give the known answers with each set of kernels; and for a model the
-           disk's speed, where it would run, and why not elsewhere. It has no paths of yours.
+           access, whether GPUs give the known answers with each set of kernels, RDMA devices and
+           what makes them slow; and for a model the disk's speed, where it would run, and why not
+           elsewhere. It has no paths of yours.
   --limit S        ends if a driver does not return from a call for so many seconds; default 30
 
 MODEL is a folder, a GGUF file, or OWNER/NAME in the hub's local cache.
