@@ -283,6 +283,10 @@ absl::Status Session::StepAll(absl::Span<Session* const> sessions,
   const auto start = std::chrono::steady_clock::now();
   PrepareMasks(sessions);
   StepCall call(&scheduler);
+  for (const Session* session : sessions) {
+    const bool decodes = session->mask_job_ != nullptr || session->timeline_.ahead() > 0;
+    if (session->request_->status.ok() && decodes) call.SetDecoding();
+  }
   for (Session* session : sessions) {
     Timeline& timeline = session->timeline_;
     StepRequest& request = *session->request_;

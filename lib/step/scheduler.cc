@@ -14,7 +14,10 @@ StepCall::~StepCall() {
 }
 
 Scheduler::Scheduler(StepRunner* runner, int64_t prefill_tokens, int32_t max_sessions)
-    : runner_(runner), prefill_tokens_(prefill_tokens) {
+    : runner_(runner),
+      prefill_tokens_(prefill_tokens),
+      clock_(&std::chrono::steady_clock::now),
+      pace_(prefill_tokens) {
   const auto sessions = static_cast<size_t>(max_sessions);
   waiting_.reserve(sessions);
   taken_.reserve(sessions);
@@ -93,15 +96,15 @@ void Scheduler::Complete(StepRequest* request) {
 void Scheduler::RunStep() {
   ++step_;
   Assemble();
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = clock_();
   {
     const MutexUnlock unlock(&mutex_);
     runner_->Run(taken_, [this] { CompleteCancelled(); });
   }
   ++counts_.steps;
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = std::chrono::duration<double>(clock_() - start).count();
   counts_.step_seconds += seconds;
+  Measured(seconds);
   if (taken_.size() == 1) CountLone(*taken_.front(), seconds);
   for (StepRequest* request : taken_) {
     if (request->status.ok()) {
@@ -111,6 +114,20 @@ void Scheduler::RunStep() {
     const bool done = request->choose || request->one_step || request->tokens <= 0;
     if (done || !request->status.ok()) Complete(request);
   }
+}
+
+void Scheduler::Measured(double seconds) {
+  int64_t prompt_tokens = 0;
+  for (const StepRequest* request : taken_) {
+    if (!request->status.ok()) continue;
+    if (request->choose) {
+      decoder_ = request->timeline;
+      decoded_ = clock_();
+    } else {
+      prompt_tokens += request->step_tokens;
+    }
+  }
+  pace_.AddStep(prompt_tokens, shared_, seconds);
 }
 
 // Those that wait for a step need not wait for it to be cancelled.
@@ -137,6 +154,16 @@ void Scheduler::Assemble() {
   }
 }
 
+// A session that got a token and whose thread has not asked for the next one yet decodes, too.
+bool Scheduler::OthersDecode() const {
+  bool others = false;
+  for (const StepRequest* request : waiting_) {
+    if (request->choose || request->call->decoding_) return true;
+    others = others || request->timeline == decoder_;
+  }
+  return decoder_ != nullptr && !others && clock_() - decoded_ < PromptPace::kTarget;
+}
+
 // Divides the rows of a step evenly among prompts. Rows that a prompt does not need go to the
 // others. With fewer rows than prompts, the prompts that waited longest come first.
 void Scheduler::SharePrefill() {
@@ -151,7 +178,9 @@ void Scheduler::SharePrefill() {
   const auto oldest_first = [](const StepRequest* a, const StepRequest* b) {
     return a->last_step < b->last_step;
   };
-  int64_t left = prefill_tokens_, sharers = static_cast<int64_t>(prompts_.size());
+  shared_ = !prompts_.empty() && OthersDecode();
+  int64_t left = shared_ ? pace_.tokens() : prefill_tokens_;
+  auto sharers = static_cast<int64_t>(prompts_.size());
   if (sharers > left) {
     std::sort(prompts_.begin(), prompts_.end(), oldest_first);
   } else {

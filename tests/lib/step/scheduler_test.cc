@@ -110,8 +110,19 @@ TEST_CASE("a list of sessions that cannot be stepped is refused") {
   REQUIRE_OK(step({sessions.all[1], a}));
 }
 
+// Time that only the test lets pass.
+struct ScriptedClock {
+  explicit ScriptedClock(Engine& engine) : engine(engine) {
+    engine.scheduler().set_clock([this] { return now; });
+  }
+  ~ScriptedClock() { engine.scheduler().set_clock(&std::chrono::steady_clock::now); }
+  Engine& engine;
+  std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now();
+};
+
 TEST_CASE("long prompts share a step fairly and do not delay sessions that decode") {
   const std::shared_ptr<Engine> engine = OpenBundled(Options());
+  const ScriptedClock clock(*engine);
   const SamplingParams sampling{.banned_tokens = engine->eos_tokens()};
   Sessions sessions(engine, {AnyTokens(3, 1), AnyTokens(700, 2), AnyTokens(650, 3)}, sampling);
   REQUIRE_OK(sessions.all[0]->Prefill(0, nullptr));
@@ -148,6 +159,87 @@ struct LayerWatch {
   std::vector<std::pair<int64_t, int64_t>> layers;  // and their rows
   Tap tap;
 };
+
+// A machine that takes 2 ms for each row of a forward pass.
+struct SlowMachine {
+  explicit SlowMachine(Engine& engine)
+      : clock(engine), watch(engine, [this](int64_t layer) {
+          if (layer != 0) return;
+          rows = watch.layers.back().second;
+          clock.now += rows * std::chrono::milliseconds(2);
+        }) {}
+  ScriptedClock clock;
+  int64_t rows = 0;  // of the last pass
+  LayerWatch watch;
+};
+
+TEST_CASE("a session that decodes gets a token every 100 ms beside a long prompt") {
+  EngineOptions options = Options();
+  options.prefill_chunk_tokens = 256;
+  const std::shared_ptr<Engine> engine = OpenBundled(options);
+  const SamplingParams sampling{.banned_tokens = engine->eos_tokens(), .draft_tokens = 3};
+  const std::vector<int32_t> prompts[] = {AnyTokens(3, 1), AnyTokens(900, 2)};
+  const RecordedRun alone[] = {RunAlone(engine, prompts[0], 100, sampling),
+                               RunAlone(engine, prompts[1], 3, sampling)};
+  // The drafts of the session that decodes are right, so that three of four calls deliver a token
+  // that was chosen before, or it has none.
+  const auto continuation = [&](absl::Span<const int32_t> timeline, absl::Span<int32_t> drafts) {
+    for (size_t i = 0; i < drafts.size(); ++i) {
+      drafts[i] = alone[0].tokens.at(timeline.size() - prompts[0].size() + i);
+    }
+    return drafts.size();
+  };
+  for (const int32_t drafts : {0, 3}) {
+    CAPTURE(drafts);
+    SlowMachine machine(*engine);
+    Sessions sessions(engine, {prompts[0], prompts[1]}, sampling);
+    Session* const reader = sessions.all[1];
+    RecordedRun run;
+    test::RecordTo(*reader, &run);
+    machine.clock.now += std::chrono::seconds(1);
+    // Nobody decodes: all 256 tokens at once, which say how slow this machine is.
+    REQUIRE_OK(Session::StepAll({reader}, absl::MakeSpan(&sessions.results[1], 1)));
+    CHECK(machine.rows == 256);
+    REQUIRE_OK(sessions.all[0]->Step());
+    int calls = 0, passes_of_prompt = 0;
+    for (; reader->timeline().pending() > 1; ++calls) {
+      CAPTURE(calls);
+      REQUIRE(calls < 90);
+      if (sessions.all[0]->timeline().ahead() == 0) {
+        test::PlantDrafts(*sessions.all[0], drafts, continuation);
+      }
+      const auto begin = machine.clock.now;
+      REQUIRE_OK(Session::StepAll(sessions.all, absl::MakeSpan(sessions.results)));
+      REQUIRE(sessions.results[0]->token == alone[0].tokens[static_cast<size_t>(calls) + 1]);
+      if (calls > 0) CHECK(machine.clock.now - begin <= std::chrono::milliseconds(100));
+      passes_of_prompt += machine.rows > 4;
+    }
+    CHECK(passes_of_prompt >= calls - 1);  // the last one may have few tokens
+    // And the prompt's result is the same.
+    REQUIRE(Continue(*reader, 3, &run));
+    REQUIRE((run == alone[1]));
+  }
+}
+
+TEST_CASE("a session that just got a token decodes, too, until it is the one with a prompt") {
+  EngineOptions options = Options();
+  options.prefill_chunk_tokens = 256;
+  const std::shared_ptr<Engine> engine = OpenBundled(options);
+  SlowMachine machine(*engine);
+  const SamplingParams sampling{.banned_tokens = engine->eos_tokens(), .draft_tokens = 0};
+  Sessions sessions(engine, {AnyTokens(3, 1), AnyTokens(900, 2)}, sampling);
+  const auto rows_of_step = [&](size_t i) {
+    REQUIRE_OK(Session::StepAll({sessions.all[i]}, absl::MakeSpan(&sessions.results[i], 1)));
+    return machine.rows;
+  };
+  REQUIRE_OK(sessions.all[0]->Step());
+  CHECK(rows_of_step(1) == 64);  // its thread may ask for the next token now
+  machine.clock.now += std::chrono::milliseconds(100);
+  CHECK(rows_of_step(1) == 256);
+  REQUIRE_OK(sessions.all[0]->Step());
+  REQUIRE_OK(sessions.all[0]->Sync(AnyTokens(500, 3)));
+  CHECK(rows_of_step(0) == 256);
+}
 
 TEST_CASE("a cancelled step ends with the layer it is in, and the session continues from there") {
   const std::shared_ptr<Engine> engine = OpenBundled(Options());
