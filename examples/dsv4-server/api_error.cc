@@ -50,6 +50,8 @@ ApiError ErrorOf(const dsv4::Error& error) {
               "context_length_exceeded"};
     case DSV4_ERR_OUT_OF_BLOCKS:
       return {503, "server_error", error.what(), "", "out_of_cache"};
+    case DSV4_ERR_OUT_OF_HOST_MEMORY:
+      return {503, "server_error", error.what(), "", "out_of_memory"};
     case DSV4_ERR_CANCELLED:
       return Stopping();
     case DSV4_ERR_DEVICE_LOST:

@@ -20,11 +20,14 @@
  * Limits
  * - Source text: 1 MiB; regular expressions: 16 KiB. JSON nesting: 60 levels.
  * - Memory of a grammar: 64 MiB for its states and 64 MiB for cached token masks.
+ * - Memory of all grammars of an engine: 256 MiB. States and masks that were not used for longest
+ *   are freed for others, and computed again when they are needed. A grammar for which those that
+ *   are open leave no room is DSV4_ERR_OUT_OF_HOST_MEMORY.
  * - Time to compile: about 1 s; with `quick` about 20 ms.
  * - Time for one token mask: about 1 s.
  * - Stack of the calling thread: 128 KiB.
- * A grammar beyond a limit is DSV4_ERR_UNSUPPORTED, from the function that opens it or from the
- * step that reaches the limit.
+ * A grammar beyond another limit is DSV4_ERR_UNSUPPORTED, from the function that opens it or from
+ * the step that reaches the limit.
  */
 #ifndef DSV4_GRAMMAR_H_
 #define DSV4_GRAMMAR_H_

@@ -100,6 +100,8 @@ Grammar::Compiled Grammar::Create(ExpressionPool pool, Expr content, Expr reason
                                   std::shared_ptr<const Vocabulary> vocabulary) {
   DSV4_RETURN_IF_ERROR(pool.Compile(content));
   std::shared_ptr<Grammar> grammar(new Grammar());
+  DSV4_ASSIGN_OR_RETURN(grammar->base_share_,
+                        MemoryBudget::Reserve(vocabulary->budget, pool.bytes()));
   grammar->base_ = pool;  // a copy, without what Compile needed for itself
   grammar->content_ = content;
   grammar->reasoning_ = reasoning;
@@ -234,6 +236,20 @@ absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Restore(
                          options, std::move(vocabulary));
 }
 
+bool Grammar::Memory::TryFree() {
+  if (!mutex.TryLock()) return false;
+  exhausted = true;
+  masks.Clear();
+  const absl::Status status = Contained([&] {
+    mutex.AssertHeld();
+    pool = ExpressionPool();
+    return absl::OkStatus();
+  });
+  pool.Abandon();
+  mutex.Unlock();
+  return status.ok();
+}
+
 std::shared_ptr<Grammar::Memory> Grammar::CurrentMemory() const {
   const MutexLock lock(&mutex_);
   if (memory_ == nullptr || memory_->exhausted.load(std::memory_order_relaxed)) {
@@ -298,6 +314,7 @@ absl::Status Matcher::WithMemory(Fn&& fn, int64_t work, bool* lacks_work) {
         if (!status.ok()) pool.Abandon();
         *lacks_work = pool.lacks_only_work();
         memory_->exhausted = pool.exhausted() && !*lacks_work;
+        memory_->Count();
         if (!status.ok() || !pool.exhausted()) return status;
         if (*lacks_work)
           return Unsupported("the grammar needs more than ", work >> 20, " Mi steps");
@@ -418,6 +435,7 @@ std::optional<Following> Matcher::FollowNow(int64_t work, bool build) {
     });
     if (!status.ok()) pool.Abandon();
     memory_->exhausted = pool.exhausted() && !pool.lacks_only_work();
+    memory_->CountNow();
   }
   memory_->mutex.Unlock();
   if (mask == nullptr) return std::nullopt;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A grammar for the output of a model (Grammar), and the position of an output in it (Matcher).
 // Threads may share a grammar. Its caches of states and masks are guarded inside and bounded
-// (kMaxPoolBytes, kMaxMaskBytes).
+// (kMaxPoolBytes, kMaxMaskBytes), and so are those of all grammars of a vocabulary
+// (kMaxGrammarsBytes).
 #pragma once
 
 #include <atomic>
@@ -16,6 +17,7 @@
 #include "lib/base/mutex.h"
 #include "lib/grammar/expression_pool.h"
 #include "lib/grammar/mask_builder.h"
+#include "lib/grammar/memory_budget.h"
 #include "lib/grammar/token_trie.h"
 #include "lib/grammar/tool_markup.h"
 
@@ -23,10 +25,14 @@ namespace dsv4::grammar {
 
 // The tokens of a vocabulary for grammars.
 struct Vocabulary {
-  explicit Vocabulary(std::vector<std::string> token_bytes)
-      : bytes(std::move(token_bytes)), trie(bytes) {}
+  explicit Vocabulary(std::vector<std::string> token_bytes,
+                      int64_t grammars_bytes = kMaxGrammarsBytes)
+      : bytes(std::move(token_bytes)),
+        trie(bytes),
+        budget(std::make_shared<MemoryBudget>(grammars_bytes)) {}
   const std::vector<std::string> bytes;  // by id; empty: never chosen under a grammar
   const TokenTrie trie;
+  const std::shared_ptr<MemoryBudget> budget;  // of the grammars over these tokens
   int32_t markup_token = -1;  // the marker of tool calls; allowed only in grammars of tools
 };
 
@@ -64,12 +70,20 @@ class Grammar {
 
  private:
   friend class Matcher;
-  // Cached states and masks. When its pool is exhausted, a new one replaces it.
-  struct Memory {
+  // Cached states and masks. When its pool is exhausted or was freed for other grammars, a new one
+  // replaces it.
+  struct Memory final : MemoryBudget::Cache {
     Memory(const ExpressionPool& base, const Vocabulary& vocabulary, bool markup)
-        : pool(base), masks(&pool, vocabulary.trie, markup ? -1 : vocabulary.markup_token) {}
+        : Cache(vocabulary.budget),
+          pool(base),
+          masks(&pool, vocabulary.trie, markup ? -1 : vocabulary.markup_token) {}
+    ~Memory() { Remove(); }
+    // After its use, also without waiting for other threads.
+    void Count() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { Used(pool.bytes() + masks.bytes()); }
+    void CountNow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { UsedNow(pool.bytes() + masks.bytes()); }
+    bool TryFree() override;
     Mutex mutex;
-    std::atomic<bool> exhausted = false;  // and not for lack of work
+    std::atomic<bool> exhausted = false;  // and not for lack of work; or freed
     ExpressionPool pool ABSL_GUARDED_BY(mutex);
     MaskBuilder masks ABSL_GUARDED_BY(mutex);
   };
@@ -83,6 +97,7 @@ class Grammar {
   std::shared_ptr<Memory> CurrentMemory() const;
 
   ExpressionPool base_;  // compiled
+  MemoryBudget::Share base_share_;
   Expr content_ = kFail;
   Expr reasoning_ = kFail;  // kFail: reasoning is free
   bool markup_ = false;

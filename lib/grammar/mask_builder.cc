@@ -113,4 +113,11 @@ std::shared_ptr<const MaskBits> MaskBuilder::MaskOf(Expr state) {
   return bits;
 }
 
+void MaskBuilder::Clear() {
+  masks_ = {};
+  heads_ = {};
+  path_ = {};
+  mask_bytes_ = head_bytes_ = 0;
+}
+
 }  // namespace dsv4::grammar

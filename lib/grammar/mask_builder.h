@@ -37,6 +37,10 @@ class MaskBuilder {
   // Null if the pool is exhausted.
   std::shared_ptr<const MaskBits> MaskOf(Expr state);
 
+  int64_t bytes() const { return mask_bytes_ + head_bytes_; }
+  // Forgets all results.
+  void Clear();
+
  private:
   // The tokens of a state's beginning, up to its first part that cannot be empty.
   struct Head {
