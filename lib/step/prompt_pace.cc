@@ -7,8 +7,9 @@ namespace dsv4 {
 namespace {
 
 constexpr double kTargetSeconds = std::chrono::duration<double>(PromptPace::kTarget).count();
-// Steps between this share of the target and the target are left as they are.
-constexpr double kNear = 0.7, kAim = 0.9;
+// Steps between kNear of the target and the target are left as they are. On a busy machine one step
+// takes twice as long as the next.
+constexpr double kNear = 0.5, kAim = 0.65;
 // One slow step, of a busy machine, is not to shrink the next ones to nothing.
 constexpr int64_t kMostShrink = 4, kMostGrowth = 2;
 constexpr double kForget = 0.98;
