@@ -20,6 +20,16 @@ std::string Amount(double value, dsv4_progress_unit unit) {
 
 }  // namespace
 
+std::string ProgressText(const dsv4::ProgressReport& report, double seconds) {
+  const auto done = static_cast<double>(report.done), total = static_cast<double>(report.total);
+  const double rate = seconds > 0 ? done / seconds : 0;
+  char percent[16];
+  std::snprintf(percent, sizeof percent, "%3.0f %%", 100 * done / total);
+  std::string text = std::string(percent) + "  " + Amount(rate, report.unit) + "/s";
+  if (rate > 0 && done < total) text += "  " + DurationText((total - done) / rate) + " left";
+  return text;
+}
+
 ProgressBar::ProgressBar(std::string label, bool visible)
     : label_(std::move(label)), visible_(visible), start_(std::chrono::steady_clock::now()) {}
 
@@ -32,17 +42,10 @@ dsv4::Progress ProgressBar::Callback() {
 
 void ProgressBar::Update(const dsv4::ProgressReport& report) {
   if (!visible_ || report.total == 0) return;
-  const auto done = static_cast<double>(report.done), total = static_cast<double>(report.total);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  const double rate = seconds > 0 ? done / seconds : 0;
-  const double share = done / total;
-  char percent[16];
-  std::snprintf(percent, sizeof percent, "%3.0f %%", 100 * share);
-  std::string after = std::string(" ") + percent + "  " + Amount(rate, report.unit) + "/s";
-  if (rate > 0 && done < total) {
-    after += "  " + DurationText((total - done) / rate) + " left";
-  }
+  const double share = static_cast<double>(report.done) / static_cast<double>(report.total);
+  const std::string after = " " + ProgressText(report, seconds);
   const int room = TerminalColumns() - static_cast<int>(label_.size() + after.size()) - 4;
   const size_t width = static_cast<size_t>(std::clamp(room, 0, 40));
   const size_t filled = static_cast<size_t>(share * static_cast<double>(width));

@@ -9,6 +9,9 @@
 
 namespace chat {
 
+// How far a call has come after so many seconds: " 42 %  1.2 GB/s  12 s left". REQUIRES: a total.
+std::string ProgressText(const dsv4::ProgressReport& report, double seconds);
+
 // A bar on standard error that fills during the call and is erased at the end.
 class ProgressBar {
  public:

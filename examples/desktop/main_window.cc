@@ -152,7 +152,10 @@ void MainWindow::AddWidgets() {
 void MainWindow::ConnectWorker() {
   const Worker* worker = worker_.get();
   connect(cancel_open_, &QPushButton::clicked, this, [this] { worker_->CancelOpen(); });
-  connect(worker, &Worker::Progress, progress_, &QProgressBar::setValue);
+  connect(worker, &Worker::Progress, this, [this](int percent, const QString& text) {
+    progress_->setFormat(text);
+    progress_->setValue(percent);
+  });
   connect(worker, &Worker::Opened, this, &MainWindow::OnOpened);
   connect(worker, &Worker::OpenFailed, this, &MainWindow::OnOpenFailed);
   connect(worker, &Worker::Started, this, &MainWindow::OnStarted);
@@ -430,6 +433,7 @@ void MainWindow::ShowNotice(const QString& text) {
 }
 
 void MainWindow::ShowProgress(bool visible) {
+  progress_->setFormat("%p%");
   progress_->setValue(0);
   progress_->setVisible(visible);
   cancel_open_->setVisible(visible);

@@ -139,7 +139,8 @@ void ModelDialog::ShowDevices(const std::vector<dsv4::Device>& devices) {
   }
 }
 
-void ModelDialog::ShowPlan(const dsv4::EngineInfo& info, const QString& error) {
+void ModelDialog::ShowPlan(const dsv4::EngineInfo& info, const QString& error,
+                           const QString& expected) {
   if (timer_.isActive()) return;  // a plan of an earlier choice
   open_->setEnabled(error.isEmpty());
   if (!error.isEmpty()) {
@@ -159,7 +160,7 @@ void ModelDialog::ShowPlan(const dsv4::EngineInfo& info, const QString& error) {
               .arg(info.context_tokens)
               .arg(info.cache_tokens)
               .arg(info.max_sessions);
-  plan_->setText(text);
+  plan_->setText(expected + "\n" + text);
 }
 
 }  // namespace desktop

@@ -30,7 +30,7 @@ class ModelDialog : public QDialog {
  private:
   void Browse();
   void ShowDevices(const std::vector<dsv4::Device>& devices);
-  void ShowPlan(const dsv4::EngineInfo& info, const QString& error);
+  void ShowPlan(const dsv4::EngineInfo& info, const QString& error, const QString& expected);
 
   Worker* worker_;
   QLineEdit* folder_;

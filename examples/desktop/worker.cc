@@ -2,10 +2,13 @@
 #include "examples/desktop/worker.h"
 
 #include <QJsonDocument>
+#include <chrono>
 #include <exception>
 #include <utility>
 
+#include "examples/console/expectation.h"
 #include "examples/console/hub_models.h"
+#include "examples/console/progress_bar.h"
 #include "examples/console/user_cache.h"
 
 namespace desktop {
@@ -78,9 +81,11 @@ void Worker::ListDevices() {
 void Worker::Plan(Model model) {
   Post([this, model = std::move(model)] {
     try {
-      emit Planned(dsv4::Plan(chat::FindModel(model.folder), model.options), QString());
+      const dsv4::EngineInfo plan = dsv4::Plan(chat::FindModel(model.folder), model.options);
+      const std::string expected = chat::PlaceText(plan) + ": " + chat::SpeedText(plan);
+      emit Planned(plan, QString(), QString::fromStdString(expected));
     } catch (...) {
-      emit Planned(dsv4::EngineInfo(), Failure(std::current_exception()).message);
+      emit Planned(dsv4::EngineInfo(), Failure(std::current_exception()).message, QString());
     }
   });
 }
@@ -99,11 +104,15 @@ void Worker::OpenNow(const Model& model) {
   engine_.reset();
   model_ = model;
   dsv4::EngineOptions options = model.options;
-  options.progress = [this](const dsv4::ProgressReport& report) {
-    const uint64_t total = report.total > 0 ? report.total : 1;
-    emit Progress(static_cast<int>(100 * report.done / total));
-    return !closing_ && !cancel_open_;
-  };
+  options.progress =
+      [this, begin = std::chrono::steady_clock::now()](const dsv4::ProgressReport& report) {
+        if (report.total > 0) {
+          const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+          emit Progress(static_cast<int>(100 * report.done / report.total),
+                        QString::fromStdString(chat::ProgressText(report, seconds.count())));
+        }
+        return !closing_ && !cancel_open_;
+      };
   chat::KeepProfiles(&options);
   try {
     engine_ = calls_.open(chat::FindModel(model.folder), options);

@@ -74,9 +74,11 @@ class Worker : public QObject {
 
  signals:
   void DevicesListed(std::vector<dsv4::Device> devices);
-  // `error`: the library's message; empty if `info` is valid.
-  void Planned(dsv4::EngineInfo info, QString error);
-  void Progress(int percent);
+  // `error`: the library's message; empty if `info` is valid. `expected`: where the weights would
+  // lie, and how fast the model would be.
+  void Planned(dsv4::EngineInfo info, QString error, QString expected);
+  // `text`: the rate and the time that is left, too.
+  void Progress(int percent, QString text);
   void Opened(dsv4::EngineInfo info, dsv4::Sampling defaults);
   void OpenFailed(QString error);
   // An answer begins. After a lost device it begins once more.

@@ -291,7 +291,7 @@ Conversation::End Conversation::Generate() {
 Conversation::End Conversation::GenerateOnce(Replay* replay) {
   open_calls_.clear();
   Sync(&session(), messages_);
-  const TurnEnd end = RunTurn(&session().session(), *screen_, [&] {
+  const TurnEnd end = RunTurn(*engine_, &session().session(), *screen_, [&] {
     const dsv4::StepResult step = session_->Step();
     Deliver(!replay->IsNew(step.token));
     return step.finish;

@@ -68,6 +68,9 @@ void JsonLines::Event(const dsv4::Event& event) {
 }
 
 void JsonLines::End(const TurnEnd& end) {
+  const auto rate = [](int64_t tokens, double seconds) {
+    return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
+  };
   WriteLine(Line("end")
                 .String("finish", FinishName(end.finish))
                 .Bool("incomplete", incomplete_)
@@ -81,6 +84,12 @@ void JsonLines::End(const TurnEnd& end) {
                 .Number("first_token_seconds", end.first_token_seconds)
                 .Number("prefill_seconds", end.stats.prefill_seconds)
                 .Number("decode_seconds", end.stats.decode_seconds)
+                .Number("prefill_tokens_per_second",
+                        rate(end.stats.prefilled_tokens, end.stats.prefill_seconds))
+                .Number("decode_tokens_per_second",
+                        rate(end.stats.generated_tokens, end.stats.decode_seconds))
+                .Number("measured_decode_tokens_per_second", end.measured_tokens_per_second)
+                .Number("predicted_decode_tokens_per_second", end.predicted_tokens_per_second)
                 .Number("context_limit", end.stats.context_tokens)
                 .Number("cache_bytes", static_cast<int64_t>(end.stats.cache_bytes)));
 }

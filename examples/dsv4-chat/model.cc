@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "examples/console/amounts.h"
+#include "examples/console/expectation.h"
 #include "examples/console/failure.h"
 #include "examples/console/files.h"
 #include "examples/console/hub_models.h"
@@ -120,45 +121,6 @@ std::string JsonOf(const dsv4::EngineInfo& info, const std::vector<dsv4::DeviceI
       .text();
 }
 
-// Where the plan puts the weights: "GPU 24.0 GB, host memory 96.0 GB, disk 39.6 GB".
-std::string PlaceText(const dsv4::EngineInfo& info) {
-  const auto text = [](double amount) { return BytesText(amount); };
-  if (info.backend == DSV4_BACKEND_CUDA) {
-    std::string place =
-        (info.device_count > 1 ? std::to_string(info.device_count) + " GPUs " : "GPU ") +
-        text(static_cast<double>(info.weight_bytes));
-    const auto host = static_cast<double>(info.host_weight_bytes);
-    if (info.host_experts > 0) place += ", host memory " + text(host);
-    if (info.disk_experts > 0 && info.host_experts > 0) {
-      place += ", disk " + text(host / static_cast<double>(info.host_experts) *
-                                static_cast<double>(info.disk_experts));
-    } else if (info.disk_experts > 0) {
-      place += ", " + std::to_string(info.disk_experts) + " routed experts on disk";
-    }
-    return place;
-  }
-  const std::vector<dsv4::Device> devices = dsv4::ListDevices();
-  const auto free = static_cast<double>(devices.back().free_bytes);
-  const auto needed =
-      static_cast<double>(info.weight_bytes + info.cache_bytes + info.workspace_bytes);
-  if (needed <= free) return "CPU, host memory " + text(needed);
-  return "CPU, host memory " + text(free) + ", disk " + text(needed - free);
-}
-
-// "about 9 tokens a second, prompts about 400"
-std::string SpeedText(const dsv4::EngineInfo& info) {
-  const auto text = [](double rate) {
-    char number[32];
-    std::snprintf(number, sizeof number, rate < 10 ? "%.1f" : "%.0f", rate);
-    return std::string(number);
-  };
-  std::string speed =
-      "about " + text(info.predicted_decode_tokens_per_second) + " tokens a second (predicted)";
-  if (info.predicted_prefill_tokens_per_second > 0)
-    speed += ", prompts about " + text(info.predicted_prefill_tokens_per_second);
-  return speed;
-}
-
 std::string TableOf(const dsv4::EngineInfo& info, const std::vector<dsv4::DeviceInfo>& devices) {
   char line[256];
   std::snprintf(line, sizeof line, "backend %s, %s numerics, %d threads; context %lld tokens\n",
@@ -246,22 +208,15 @@ dsv4::Grammar GrammarOf(const dsv4::Engine& engine, const SamplingOptions& given
   }
 }
 
-// One line before loading. A plan that fails is left to opening, which has the same error.
-void ShowExpectation(const Options& options) {
-  if (options.engine.group.size > 0) return;
-  try {
-    const dsv4::EngineInfo plan = dsv4::Plan(options.model, EngineOptionsOf(options));
-    WriteErr(PlaceText(plan) + ": " + SpeedText(plan) + "\n");
-  } catch (const dsv4::Error&) {
-  }
-}
-
 }  // namespace
 
 dsv4::Engine OpenEngine(const Options& options, const Screen& screen) {
-  if (screen.shows_progress()) ShowExpectation(options);
-  ProgressBar bar("loading", screen.shows_progress());
   dsv4::EngineOptions open = EngineOptionsOf(options);
+  if (screen.shows_progress()) {
+    const std::string expected = ExpectationOf(options.model, open);
+    if (!expected.empty()) WriteErr(expected + "\n");
+  }
+  ProgressBar bar("loading", screen.shows_progress());
   KeepProfiles(&open);
   if (open.group.size > 0) WriteErr(StartGroup(&open));
   open.progress = bar.Callback();

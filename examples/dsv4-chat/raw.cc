@@ -24,7 +24,7 @@ int ContinueFrom(const dsv4::Engine& engine, const Options& options, const dsv4:
   session_options.sampling = sampling;
   dsv4::Session session(engine, session_options);
   session.Sync(ids);
-  const TurnEnd end = RunTurn(&session, *screen, [&] {
+  const TurnEnd end = RunTurn(engine, &session, *screen, [&] {
     dsv4::StepResult step = session.Step();
     const bool is_new = replay->IsNew(step.token);
     dsv4::Event event;

@@ -88,7 +88,7 @@ void AddExperts(const dsv4::EngineMetrics& metrics, Statistics* out) {
 
 }  // namespace
 
-TurnEnd RunTurn(dsv4::Session* session, const Screen& screen,
+TurnEnd RunTurn(const dsv4::Engine& engine, dsv4::Session* session, const Screen& screen,
                 const std::function<dsv4_finish()>& step) {
   const Clock::time_point start = Clock::now();
   const CancelOnInterrupt cancel(session->get());
@@ -108,6 +108,9 @@ TurnEnd RunTurn(dsv4::Session* session, const Screen& screen,
       end.first_token_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   }
   end.stats = session->stats();
+  const dsv4::EngineMetrics metrics = engine.metrics();
+  end.measured_tokens_per_second = metrics.measured_decode_tokens_per_second;
+  end.predicted_tokens_per_second = metrics.predicted_decode_tokens_per_second;
   return end;
 }
 
@@ -129,9 +132,9 @@ std::string StatisticsOf(const dsv4::Engine& engine, const TurnEnd& end) {
   AddDrafts(stats, &out);
   const dsv4::EngineMetrics metrics = engine.metrics();
   AddExperts(metrics, &out);
-  if (metrics.measured_decode_tokens_per_second > 0)
+  if (end.measured_tokens_per_second > 0)
     out.Add("decoding %.1f tok/s so far; predicted %.1f without drafts",
-            metrics.measured_decode_tokens_per_second, metrics.predicted_decode_tokens_per_second);
+            end.measured_tokens_per_second, end.predicted_tokens_per_second);
   return out.text();
 }
 

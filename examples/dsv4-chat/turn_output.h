@@ -11,6 +11,8 @@ struct TurnEnd {
   dsv4_finish finish = DSV4_FINISH_NONE;  // none: Ctrl-C
   dsv4::SessionStats stats = DSV4_SESSION_STATS_INIT;
   double first_token_seconds = 0;
+  // Of the engine, as dsv4_engine_metrics has them: 0 before it has decoded 256 tokens alone.
+  double measured_tokens_per_second = 0, predicted_tokens_per_second = 0;
 };
 
 class TurnOutput {

@@ -6,6 +6,7 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -15,14 +16,17 @@
 #include <utility>
 
 #include "examples/console/command_line.h"
+#include "examples/console/expectation.h"
 #include "examples/console/failure.h"
 #include "examples/console/hub_models.h"
+#include "examples/console/progress_bar.h"
 #include "examples/console/start_group.h"
 #include "examples/console/user_cache.h"
 #include "examples/dsv4-server/arguments.h"
 #include "examples/dsv4-server/common_request.h"
 #include "examples/dsv4-server/host.h"
 #include "examples/dsv4-server/http_server.h"
+#include "examples/dsv4-server/log.h"
 #include "examples/dsv4-server/metrics.h"
 #include "examples/dsv4-server/model_info.h"
 #include "examples/dsv4-server/notices.h"
@@ -87,12 +91,31 @@ struct Kept {
   ResponseStore responses;
 };
 
+// A line of the log every ten seconds while the model is loaded.
+class LoadingLog {
+ public:
+  void Add(const dsv4::ProgressReport& report) {
+    const Clock::time_point now = Clock::now();
+    if (now - last_ < std::chrono::seconds(10) || report.total == 0) return;
+    last_ = now;
+    const double seconds = std::chrono::duration<double>(now - begin_).count();
+    Log("loading: " + chat::ProgressText(report, seconds));
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begin_ = Clock::now(), last_ = begin_;
+};
+
 std::unique_ptr<Opened> Open(const Arguments& arguments, int64_t since, Metrics* metrics,
                              Kept* kept) {
   dsv4::EngineOptions options = arguments.engine;
   if (options.group.size > 0) std::fputs(chat::StartGroup(&options).c_str(), stderr);
+  if (const std::string expected = chat::ExpectationOf(arguments.model, options); !expected.empty())
+    Log(expected);
   // A signal that comes while the model is loaded ends the program.
-  options.progress = [&](const dsv4::ProgressReport&) {
+  options.progress = [&, log = LoadingLog()](const dsv4::ProgressReport& report) mutable {
+    log.Add(report);
     sigset_t pending;
     sigpending(&pending);
     return sigismember(&pending, SIGTERM) == 0 && sigismember(&pending, SIGINT) == 0;

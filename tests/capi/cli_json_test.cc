@@ -27,7 +27,9 @@ const std::map<std::string, std::set<std::string>> kMembers = {
     {"end",
      {"finish", "incomplete", "text", "prompt_tokens", "cached_tokens", "generated_tokens",
       "context_tokens", "drafted_tokens", "accepted_tokens", "first_token_seconds",
-      "prefill_seconds", "decode_seconds", "context_limit", "cache_bytes"}},
+      "prefill_seconds", "decode_seconds", "prefill_tokens_per_second", "decode_tokens_per_second",
+      "measured_decode_tokens_per_second", "predicted_decode_tokens_per_second", "context_limit",
+      "cache_bytes"}},
     {"error", {"status", "exit_code", "message"}},
 };
 
@@ -62,6 +64,11 @@ Events EventsOf(std::vector<std::string> options, const std::string& input = "")
   return events;
 }
 
+double Rate(const std::string& line, const char* key) {
+  dom::parser parser;
+  return parser.parse(line)[key].get_double().value();
+}
+
 int64_t Number(const std::string& line, const char* key) {
   dom::parser parser;
   return parser.parse(line)[key].get_int64().value();
@@ -77,6 +84,12 @@ TEST_CASE("an answer as JSON") {
   REQUIRE(Number(events.last, "prompt_tokens") == 11);
   REQUIRE(Number(events.last, "context_limit") == 16384);
   REQUIRE(Number(events.last, "cache_bytes") > 0);
+  const auto generated = static_cast<double>(Number(events.last, "generated_tokens"));
+  REQUIRE(Rate(events.last, "decode_tokens_per_second") * Rate(events.last, "decode_seconds") ==
+          Approx(generated));
+  REQUIRE(Rate(events.last, "prefill_tokens_per_second") > 0);
+  REQUIRE(Rate(events.last, "measured_decode_tokens_per_second") == 0);  // fewer than 256
+  REQUIRE(Rate(events.last, "predicted_decode_tokens_per_second") > 0);
 }
 
 TEST_CASE("a call of a tool as JSON") {

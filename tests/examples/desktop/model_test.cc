@@ -94,6 +94,8 @@ TEST_CASE("The dialog plans the memory, opens, and names what is wrong") {
   model.options.cache_tokens = 4096;
   const dsv4::EngineInfo info = dsv4::Plan(model.folder, model.options);
   CHECK(plan.text().contains("Context 1000 tokens, cache 4096 tokens"));
+  CHECK(plan.text().contains("host memory"));
+  CHECK(plan.text().contains("tokens a second (predicted)"));
   CHECK(plan.text().contains("Weights " +
                              QLocale::c().formattedDataSize(static_cast<qint64>(info.weight_bytes),
                                                             1, QLocale::DataSizeSIFormat)));
@@ -141,6 +143,8 @@ TEST_CASE("Opening shows its progress and can be cancelled") {
   auto& progress = window.Child<QProgressBar>("progress");
   REQUIRE(Wait([&] { return progress.value() == 30; }));
   CHECK(progress.isVisible());
+  CHECK(progress.text().contains("30 %"));
+  REQUIRE(Wait([&] { return progress.text().contains("/s") && progress.text().contains("left"); }));
   window.Child<QPushButton>("cancel_open").click();
   REQUIRE(Wait([&] { return window.notice().contains("opening was cancelled"); }));
   CHECK_FALSE(progress.isVisible());

@@ -32,6 +32,8 @@ type_is() { grep -qi "^content-type: $1" "$place/head" || fail "$path: the type 
 question='"messages": [{"role": "user", "content": "Do you know the capital of Russia?"}]'
 answer='The capital of Russia is Moscow.'
 
+grep -qE ': CPU, host memory [0-9.]+ [MG]B: about [0-9.]+ tokens a second \(predicted\)' "$place/server.log" ||
+  fail "the log does not say what to expect: $(cat "$place/server.log")"
 request 200 / && type_is 'text/html; charset=utf-8' && has '<html'
 request 200 /health && has '{"status":"ok"}'
 get 200 /v1/models && type_is application/json && has '"id":"dsv4-tiny"' '"max_model_len":2048'
