@@ -14,18 +14,11 @@ namespace http = boost::beast::http;
 using boost::beast::error_code;
 using boost::beast::string_view;
 
-// Of a chunk's header with its extensions, and of a trailer.
-constexpr size_t kMostChunkHeader = 8 << 10;
-// "0\r\n\r\n", which ends every body in chunks.
-constexpr size_t kLeastLastChunk = 5;
-// Bytes of framing that a body in chunks may have for each of its own, and altogether.
-constexpr size_t kMostFraming = 4 << 20;
-
 std::string TextOf(string_view text) { return {text.data(), text.size()}; }
 
 }  // namespace
 
-// Receives what Beast finds.
+// Receives what Beast finds in a head. Bodies are read here.
 class HttpParser::Beast : public http::basic_parser<true> {
  public:
   Beast(HttpRequest* request, const HttpLimits& limits) : request_(request) {
@@ -42,21 +35,13 @@ class HttpParser::Beast : public http::basic_parser<true> {
   }
   void on_response_impl(int, string_view, int, error_code&) override {}
   void on_field_impl(http::field, string_view name, string_view value, error_code&) override {
-    // A trailer comes too late to say anything about the request.
-    if (!is_header_done())
-      request_->headers.emplace_back(LowerCase(TextOf(name)), Trimmed(TextOf(value)));
+    request_->headers.emplace_back(LowerCase(TextOf(name)), Trimmed(TextOf(value)));
   }
   void on_header_impl(error_code&) override {}
   void on_body_init_impl(boost::optional<uint64_t> const&, error_code&) override {}
-  size_t on_body_impl(string_view body, error_code&) override {
-    request_->body.append(body.data(), body.size());
-    return body.size();
-  }
+  size_t on_body_impl(string_view, error_code&) override { return 0; }
   void on_chunk_header_impl(uint64_t, string_view, error_code&) override {}
-  size_t on_chunk_body_impl(uint64_t, string_view body, error_code&) override {
-    request_->body.append(body.data(), body.size());
-    return body.size();
-  }
+  size_t on_chunk_body_impl(uint64_t, string_view, error_code&) override { return 0; }
   void on_finish_impl(error_code&) override {}
 
   HttpRequest* const request_;
@@ -174,6 +159,11 @@ void HttpParser::EndHead() {
   if (state_ == State::kRefused) return;
   keep_alive_ = !http10_ && beast_->keep_alive();
   state_ = beast_->is_done() ? State::kDone : State::kBody;
+  if (beast_->chunked()) {
+    chunks_.emplace(limits_.body_bytes);
+  } else if (const auto length = beast_->content_length()) {
+    length_ = static_cast<size_t>(*length);
+  }
 }
 
 void HttpParser::CheckFraming() {
@@ -236,37 +226,29 @@ void HttpParser::CheckTarget() {
 }
 
 size_t HttpParser::FeedBody(std::string_view bytes) {
-  // Beast needs a chunk's header and a trailer in one piece: what it has not taken is kept.
-  const size_t kept = head_.size();
-  std::string joined;
-  std::string_view input = bytes;
-  if (kept > 0) {
-    joined = std::exchange(head_, {});
-    joined += bytes;
-    input = joined;
+  if (!chunks_) {
+    const size_t taken = std::min(bytes.size(), length_ - request_.body.size());
+    request_.body.append(bytes.substr(0, taken));
+    if (request_.body.size() == length_) state_ = State::kDone;
+    return taken;
   }
-  size_t taken = 0;
-  error_code error;
-  while (!beast_->is_done() && taken < input.size() && !error) {
-    // Beast asserts that it sees as much of the last chunk at once.
-    if (beast_->chunked() && input.size() - taken < kLeastLastChunk) break;
-    taken += beast_->put(boost::asio::buffer(input.data() + taken, input.size() - taken), error);
+  const size_t taken = chunks_->Feed(bytes, &request_.body);
+  switch (chunks_->state()) {
+    case ChunkDecoder::State::kMore:
+      break;
+    case ChunkDecoder::State::kDone:
+      state_ = State::kDone;
+      break;
+    case ChunkDecoder::State::kBad:
+      Refuse(400, "the body's chunks are malformed");
+      break;
+    case ChunkDecoder::State::kTooLarge:
+      RefuseBody();
+      break;
+    case ChunkDecoder::State::kTooLong:
+      Refuse(400, "the body's chunks have headers that are too long");
   }
-  body_input_ += bytes.size();
-  const size_t framing = body_input_ - std::min(body_input_, request_.body.size());
-  if (error == http::error::body_limit) {
-    RefuseBody();
-  } else if (error && error != http::error::need_more) {
-    Refuse(400, "the body's chunks are malformed: " + error.message());
-  } else if (beast_->is_done()) {
-    state_ = State::kDone;
-  } else if (input.size() - taken > kMostChunkHeader || framing > kMostFraming) {
-    Refuse(400, "the body's chunks have headers that are too long");
-  } else {
-    head_ = input.substr(taken);
-    return bytes.size();
-  }
-  return taken - std::min(taken, kept);
+  return taken;
 }
 
 }  // namespace server

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The framing of one request, from bytes in pieces of any size: Boost.Beast's parser behind checks
-// that leave nothing to interpretation. What RFC 9112 forbids, or leaves to the recipient to refuse
-// or repair, is refused: proxies in front of the server may read it otherwise. Knows no sockets.
+// The framing of one request, from bytes in pieces of any size: the head by Boost.Beast's parser
+// behind checks that leave nothing to interpretation, the body by its length or a ChunkDecoder.
+// What RFC 9112 forbids, or leaves to the recipient to refuse or repair, is refused: proxies in
+// front of the server may read it otherwise. Knows no sockets.
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "examples/dsv4-server/chunk_decoder.h"
 #include "examples/dsv4-server/http_message.h"
 
 namespace server {
@@ -74,9 +77,10 @@ class HttpParser {
   State state_ = State::kHead;
   int status_ = 0;
   std::string reason_;
-  std::string head_;  // until it is complete; then bytes of an incomplete chunk header
+  std::string head_;  // until it is complete
   size_t head_bytes_ = 0, lines_ = 0, line_begin_ = 0;
-  size_t body_input_ = 0;  // bytes of the body with its framing
+  std::optional<ChunkDecoder> chunks_;  // of a body in chunks
+  size_t length_ = 0;                   // of another body
   HttpRequest request_;
   bool http10_ = false, keep_alive_ = false, expects_continue_ = false;
   std::unique_ptr<Beast> beast_;
