@@ -31,7 +31,9 @@ fuzz() {
   mkdir -p "$build/corpus/$name"
   set -- -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=8192 \
     -artifact_prefix="$build/findings/$name-" -print_final_stats=1
-  [ ! -f "fuzz/$name.dict" ] || set -- "$@" "-dict=fuzz/$name.dict"
+  dict=$name
+  case $name in chat_request | messages_request | responses_request) dict=server_request ;; esac
+  [ ! -f "fuzz/$dict.dict" ] || set -- "$@" "-dict=fuzz/$dict.dict"
   # A session keeps memory from one input to the next, which libFuzzer would search for leaks each time;
   # at the end they are found all the same.
   [ "$name" != session_file ] || set -- "$@" -detect_leaks=0
