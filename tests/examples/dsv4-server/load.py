@@ -104,6 +104,15 @@ async def repeat(port, data, statuses):
         statuses.append(await answer(port, data()))
 
 
+async def health(port, times):
+    """Asks for /health again and again: (status, seconds)."""
+    while True:
+        begin = time.monotonic()
+        status = await answer(port, b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        times.append((status, time.monotonic() - begin))
+        await asyncio.sleep(.05)
+
+
 async def loop(port, begin, more, seconds, reads, opened):
     """Sends `begin`, then `more` every so many seconds, on a new connection whenever one ends."""
     while True:
@@ -155,8 +164,9 @@ async def under(name, server, data, streams=3, also=None):
     """Streams beside 8 clients that repeat a request."""
     print(f"{name}:", server.usage())
     await beside("alone", server.port)
-    statuses = []
+    statuses, times = [], []
     tasks = [asyncio.create_task(repeat(server.port, data, statuses)) for _ in range(8)]
+    tasks.append(asyncio.create_task(health(server.port, times)))
     await asyncio.sleep(1)
     for _ in range(streams):
         await beside("with them", server.port)
@@ -166,6 +176,8 @@ async def under(name, server, data, streams=3, also=None):
             print(f"  an easy schema with them: status {status} after {time.monotonic() - begin:.3f} s")
     await asyncio.sleep(3)
     print(" answers meanwhile:", {status: statuses.count(status) for status in sorted(set(statuses))}, server.usage())
+    print(f" /health {len(times)} times: {sorted({status for status, _ in times})}, the slowest after "
+          f"{max(seconds for _, seconds in times):.3f} s")
     for task in tasks:
         task.cancel()
     await asyncio.sleep(2)
