@@ -193,7 +193,7 @@ void MainWindow::OnOpened(const dsv4::EngineInfo& info, const dsv4::Sampling& de
     settings_->SetModel(info, defaults);
   } else {
     ShowNotice("The device was lost: " + lost_ +
-               ". The model was opened again, and the conversations continue.");
+               ". The model was loaded again, and the conversations continue.");
     lost_.clear();
   }
   UpdateActions();
@@ -204,7 +204,7 @@ void MainWindow::OnOpenFailed(const QString& error) {
   ShowProgress(false);
   ShowNotice(lost_.isEmpty() ? error
                              : "The device was lost: " + lost_ +
-                                   ". The model could not be opened again: " + error +
+                                   ". The model could not be loaded again: " + error +
                                    ". The conversations are kept. Open a model to continue them, "
                                    "for example on another device.");
   lost_.clear();
@@ -214,7 +214,7 @@ void MainWindow::OnOpenFailed(const QString& error) {
 void MainWindow::OnDeviceLost(const QString& error) {
   lost_ = error;
   is_open_ = false;
-  ShowNotice("The device was lost: " + error + ". The model is being opened again.");
+  ShowNotice("The device was lost: " + error + ". The model is being loaded again.");
   ShowProgress(true);
   UpdateActions();
 }

@@ -99,20 +99,22 @@ void Worker::Open(Model model) {
   });
 }
 
+dsv4::Progress Worker::LoadProgress() {
+  return [this, begin = std::chrono::steady_clock::now()](const dsv4::ProgressReport& report) {
+    if (report.total > 0) {
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+      emit Progress(static_cast<int>(100 * report.done / report.total),
+                    QString::fromStdString(chat::ProgressText(report, seconds.count())));
+    }
+    return !closing_ && !cancel_open_;
+  };
+}
+
 void Worker::OpenNow(const Model& model) {
   CloseSessions();
   engine_.reset();
-  model_ = model;
   dsv4::EngineOptions options = model.options;
-  options.progress =
-      [this, begin = std::chrono::steady_clock::now()](const dsv4::ProgressReport& report) {
-        if (report.total > 0) {
-          const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-          emit Progress(static_cast<int>(100 * report.done / report.total),
-                        QString::fromStdString(chat::ProgressText(report, seconds.count())));
-        }
-        return !closing_ && !cancel_open_;
-      };
+  options.progress = LoadProgress();
   chat::KeepProfiles(&options);
   try {
     engine_ = calls_.open(chat::FindModel(model.folder), options);
@@ -154,10 +156,10 @@ void Worker::AnswerNow(Turn turn) {
       sessions_.erase(chat);
     }
     if (failure.code == DSV4_ERR_DEVICE_LOST) {
-      Recover(failure.message, {std::move(turn)});
-    } else {
-      emit Ended(chat, QJsonObject(), dsv4::SessionStats(), failure.message);
+      Recover(failure.message);
+      if (engine_ && !std::exchange(turn.recovered, true)) return AnswerNow(std::move(turn));
     }
+    emit Ended(chat, QJsonObject(), dsv4::SessionStats(), failure.message);
   }
 }
 
@@ -227,6 +229,7 @@ void Worker::Step() {
     for (dsv4::StepOutcome& outcome : outcomes) outcome.failure = std::current_exception();
   }
   QString lost;
+  std::vector<int> lost_again;
   for (size_t i = 0; i < chats.size(); ++i) {
     Session& session = sessions_.at(chats[i]);
     if (!outcomes[i].failure) {
@@ -237,12 +240,16 @@ void Worker::Step() {
     const Failure failure(outcomes[i].failure);
     if (failure.code == DSV4_ERR_DEVICE_LOST) {
       lost = failure.message;
+      if (std::exchange(session.turn.recovered, true)) lost_again.push_back(chats[i]);
     } else {
       EndAnswer(chats[i], session,
                 failure.code == DSV4_ERR_CANCELLED ? QString() : failure.message);
     }
   }
-  if (!lost.isEmpty()) Recover(lost, {});
+  if (lost.isEmpty()) return;
+  Recover(lost);
+  if (!engine_) return;
+  for (const int chat : lost_again) EndAnswer(chat, sessions_.at(chat), lost);
 }
 
 void Worker::Deliver(int chat, Session& session) {
@@ -269,22 +276,21 @@ void Worker::EndAnswer(int chat, Session& session, const QString& error) {
   emit Ended(chat, reply, stats, message);
 }
 
-// After a lost device: opens a new engine, and begins the answers that were running and `turns`
-// once more. An answer that loses the device twice ends with the error.
-void Worker::Recover(const QString& error, std::vector<Turn> turns) {
+void Worker::Recover(const QString& error) {
   emit DeviceLost(error);
-  for (const auto& [chat, session] : sessions_)
-    if (session.running) turns.push_back(session.turn);
   cancel_open_ = false;
-  OpenNow(Model(model_));
-  for (Turn& turn : turns) {
-    if (!engine_ || turn.replayed) {
-      // OpenFailed has told the error of an engine that is gone.
-      emit Ended(turn.chat, QJsonObject(), dsv4::SessionStats(), engine_ ? error : QString());
-    } else {
-      turn.replayed = true;
-      AnswerNow(std::move(turn));
-    }
+  try {
+    calls_.resume(*engine_, LoadProgress());
+    emit Opened(engine_->info(), engine_->default_sampling());
+  } catch (...) {
+    const Failure failure(std::current_exception());
+    std::vector<int> running;
+    for (const auto& [chat, session] : sessions_)
+      if (session.running) running.push_back(chat);
+    CloseSessions();
+    engine_.reset();
+    emit OpenFailed(failure.message);
+    for (const int chat : running) emit Ended(chat, QJsonObject(), dsv4::SessionStats(), QString());
   }
 }
 

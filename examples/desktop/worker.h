@@ -34,7 +34,7 @@ struct Turn {
   QJsonArray messages;
   dsv4_thinking_mode thinking = DSV4_THINKING_OFF;
   dsv4::Sampling sampling;
-  bool replayed = false;  // the device was lost during this turn once
+  bool recovered = false;  // the device was lost during this turn once
 };
 
 // The library's calls that depend on the machine's devices. Tests replace them.
@@ -44,6 +44,8 @@ struct Calls {
       [](const std::string& folder, const dsv4::EngineOptions& options) {
         return dsv4::Engine(folder, options);
       };
+  std::function<void(const dsv4::Engine&, const dsv4::Progress&)> resume =
+      [](const dsv4::Engine& engine, const dsv4::Progress& progress) { engine.Resume(progress); };
   std::function<std::vector<dsv4::StepOutcome>(const dsv4::Engine&,
                                                dsv4::Span<dsv4::Conversation* const>)>
       step = dsv4::StepConversations;
@@ -81,12 +83,12 @@ class Worker : public QObject {
   void Progress(int percent, QString text);
   void Opened(dsv4::EngineInfo info, dsv4::Sampling defaults);
   void OpenFailed(QString error);
-  // An answer begins. After a lost device it begins once more.
+  // An answer begins.
   void Started(int chat);
   void Streamed(int chat, dsv4::Event event);
   // `reply`: the assistant's message; empty if it has none. `error`: empty if there was none.
   void Ended(int chat, QJsonObject reply, dsv4::SessionStats stats, QString error);
-  // The device was lost. The model is being opened again.
+  // The device was lost. The model is being loaded again, which ends with Opened or OpenFailed.
   void DeviceLost(QString error);
 
  private:
@@ -107,13 +109,15 @@ class Worker : public QObject {
   void Step();
   void Deliver(int chat, Session& session);
   void EndAnswer(int chat, Session& session, const QString& error);
-  void Recover(const QString& error, std::vector<Turn> turns);
+  // Loads the model again after a lost device. Sessions keep their tokens. Closes the engine if
+  // that fails.
+  void Recover(const QString& error);
+  dsv4::Progress LoadProgress();
   void CloseSessions();
 
   const Calls calls_;
   std::atomic<bool> closing_{false}, cancel_open_{false};
   std::optional<dsv4::Engine> engine_;
-  Model model_;
   int32_t max_sessions_ = 0;
   int64_t uses_ = 0;
   std::mutex mutex_;  // for changes of the map, and for Stop()

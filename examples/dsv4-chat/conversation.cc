@@ -44,11 +44,11 @@ Conversation::Conversation(const Options& options, Screen* screen, TurnOutput* o
       output_(output),
       engine_(OpenEngine(options, *screen)),
       sampling_options_(options.sampling),
-      sampling_(SamplingOf(*engine_, options.sampling)),
+      sampling_(SamplingOf(engine_, options.sampling)),
       thinking_(options.thinking),
       chat_encoder_(options.chat_encoder) {
   try {
-    engine_->tokenizer();
+    engine_.tokenizer();
   } catch (...) {
     Failure failure = CurrentFailure();
     failure.message = options.model + ": " + failure.message;
@@ -91,14 +91,15 @@ void Conversation::Sync(dsv4::Conversation* session,
 }
 
 void Conversation::Wake() {
-  if (engine_->metrics().suspended == 0) return;
+  const dsv4::EngineMetrics metrics = engine_.metrics();
+  if (metrics.suspended == 0 && metrics.device_lost == 0) return;
   ProgressBar bar("loading", screen_->shows_progress());
-  engine_->Resume(bar.Callback());
+  engine_.Resume(bar.Callback());
 }
 
 dsv4::Conversation& Conversation::session() {
   Wake();
-  if (!session_) session_.emplace(*engine_, dsv4::SessionOptions{sampling_});
+  if (!session_) session_.emplace(engine_, dsv4::SessionOptions{sampling_});
   return *session_;
 }
 
@@ -173,7 +174,7 @@ void Conversation::set_thinking(dsv4_thinking_mode mode) { thinking_ = mode; }
 void Conversation::Set(const std::string& assignment) {
   SamplingOptions options = sampling_options_;
   SetSampling(&options, assignment);
-  dsv4::Sampling sampling = SamplingOf(*engine_, options);
+  dsv4::Sampling sampling = SamplingOf(engine_, options);
   if (!options.seed) sampling.seed = sampling_.seed;
   session().session().SetSampling(sampling);
   sampling_options_ = options;
@@ -221,7 +222,7 @@ void Conversation::Load(const std::string& path) {
   };
   const auto open = [&] {
     ProgressBar bar("restoring", screen_->shows_progress());
-    dsv4::Conversation session(*engine_, dsv4::SessionOptions{sampling_});
+    dsv4::Conversation session(engine_, dsv4::SessionOptions{sampling_});
     Sync(&session, saved.messages);
     session.session().Load(path, bar.Callback());
     return session;
@@ -257,51 +258,27 @@ void Conversation::Record(const dsv4::Event& event) {
   }
 }
 
-void Conversation::Deliver(bool shown) {
+void Conversation::Deliver() {
   while (const std::optional<dsv4::Event> event = session_->Poll()) {
     Record(*event);
-    if (!shown) output_->Event(*event);
+    output_->Event(*event);
   }
-}
-
-void Conversation::Reopen(const dsv4::Error& loss) {
-  reopened_ = true;
-  const uint64_t seed = sampling_.seed;
-  session_.reset();
-  sampling_ = {};  // its grammar is the engine's
-  engine_.reset();
-  engine_ = ReopenEngine(options_, loss, screen_);
-  sampling_ = SamplingOf(*engine_, sampling_options_);
-  sampling_.seed = seed;
 }
 
 Conversation::End Conversation::Generate() {
-  Replay replay;
-  for (;;) {
-    try {
-      return GenerateOnce(&replay);
-    } catch (const dsv4::Error& error) {
-      if (error.code() != DSV4_ERR_DEVICE_LOST || reopened_) throw;
-      Reopen(error);
-    }
-    replay.Rewind();
-  }
-}
-
-Conversation::End Conversation::GenerateOnce(Replay* replay) {
   open_calls_.clear();
   Sync(&session(), messages_);
-  const TurnEnd end = RunTurn(*engine_, &session().session(), *screen_, [&] {
+  const TurnEnd end = RunTurn(engine_, &session_->session(), screen_, [&] {
     const dsv4::StepResult step = session_->Step();
-    Deliver(!replay->IsNew(step.token));
+    Deliver();
     return step.finish;
   });
   if (end.finish == DSV4_FINISH_NONE) {
     session_->EndTurn();
-    Deliver(false);
+    Deliver();
   }
   output_->End(end);
-  statistics_ = StatisticsOf(*engine_, end);
+  statistics_ = StatisticsOf(engine_, end);
   // Unless Ctrl-C came before the first token.
   if (end.stats.generated_tokens > 0) messages_.push_back(session_->reply_json());
   return end.finish == DSV4_FINISH_NONE ? End::kInterrupted : End::kDone;

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "examples/dsv4-chat/options.h"
-#include "examples/dsv4-chat/replay.h"
 #include "examples/dsv4-chat/screen.h"
 #include "examples/dsv4-chat/turn_output.h"
 
@@ -53,7 +52,7 @@ class Conversation {
 
   // Frees the model's memory. The conversation is kept in host memory, or in a file in `folder`.
   // The next call that needs the model loads it again.
-  void Suspend(const std::string& folder) { engine_->Suspend(folder); }
+  void Suspend(const std::string& folder) { engine_.Suspend(folder); }
 
   size_t message_count() const { return messages_.size(); }
   // One line about the last answer; empty before the first.
@@ -62,27 +61,24 @@ class Conversation {
  private:
   // Sets the session's messages to the system message and `messages`.
   void Sync(dsv4::Conversation* session, const std::vector<std::string>& messages) const;
-  // Loads the model again if it was suspended, with a progress bar on a terminal.
+  // Loads the model again if it was suspended or its device was lost, with a progress bar on a
+  // terminal.
   void Wake();
   // Opens the library's conversation unless it is open. Wakes.
   dsv4::Conversation& session();
   void ReadTools(const std::string& path);
   void Truncate(size_t messages);
   End Send(const std::vector<dsv4::Message>& messages);
-  // The assistant's turn after the last message. The model is opened again if its device is lost
-  // for the first time.
+  // The assistant's turn after the last message.
   End Generate();
-  End GenerateOnce(Replay* replay);
-  void Reopen(const dsv4::Error& loss);
-  // Polls the events. `shown`: they were shown before.
-  void Deliver(bool shown);
+  // Polls the events.
+  void Deliver();
   void Record(const dsv4::Event& event);
 
   const Options& options_;
   Screen* screen_;
   TurnOutput* output_;
-  std::optional<dsv4::Engine> engine_;  // there is always one between calls
-  bool reopened_ = false;
+  const dsv4::Engine engine_;
   SamplingOptions sampling_options_;
   dsv4::Sampling sampling_;
   dsv4_thinking_mode thinking_;

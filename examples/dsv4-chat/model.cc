@@ -223,14 +223,15 @@ dsv4::Engine OpenEngine(const Options& options, const Screen& screen) {
   return dsv4::Engine(options.model, open);
 }
 
-dsv4::Engine ReopenEngine(const Options& options, const dsv4::Error& loss, Screen* screen) {
+void Recover(const dsv4::Engine& engine, const dsv4::Error& loss, Screen* screen) {
   const std::string lost = std::string("the device was lost: ") + loss.what();
-  screen->Notice(lost + "; the model is being opened again");
+  screen->Notice(lost + "; the model is loaded again");
   try {
-    return OpenEngine(options, *screen);
+    ProgressBar bar("loading", screen->shows_progress());
+    engine.Resume(bar.Callback());
   } catch (...) {
     throw Failure{kDeviceLost,
-                  lost + "; the model could not be opened again: " + CurrentFailure().message,
+                  lost + "; the model could not be loaded again: " + CurrentFailure().message,
                   DSV4_ERR_DEVICE_LOST};
   }
 }

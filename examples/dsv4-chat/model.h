@@ -12,9 +12,9 @@ namespace chat {
 // With a progress bar on a terminal. Throws an Error.
 dsv4::Engine OpenEngine(const Options& options, const Screen& screen);
 
-// Opens the model again after `loss`, a DEVICE_LOST, and reports it on the screen. REQUIRES: no
-// object of the lost engine is open. Throws a Failure.
-dsv4::Engine ReopenEngine(const Options& options, const dsv4::Error& loss, Screen* screen);
+// Loads the model again after `loss`, a DEVICE_LOST, and reports it on the screen. Sessions
+// continue where they were. Throws a Failure.
+void Recover(const dsv4::Engine& engine, const dsv4::Error& loss, Screen* screen);
 
 // The model's defaults, except where `given` sets a value. Without a seed: a random one.
 dsv4::Sampling SamplingOf(const dsv4::Engine& engine, const SamplingOptions& given);

@@ -3,34 +3,31 @@
 
 #include <cstdint>
 #include <dsv4/dsv4.hpp>
-#include <optional>
+#include <utility>
 #include <vector>
 
 #include "examples/console/failure.h"
 #include "examples/dsv4-chat/model.h"
-#include "examples/dsv4-chat/replay.h"
 #include "examples/dsv4-chat/turn.h"
 
 namespace chat {
 
-namespace {
-
-int ContinueFrom(const dsv4::Engine& engine, const Options& options, const dsv4::Sampling& sampling,
-                 const std::string& prompt, Screen* screen, TurnOutput* output, Replay* replay) {
+int ContinueText(const Options& options, const std::string& prompt, Screen* screen,
+                 TurnOutput* output) {
+  const dsv4::Engine engine = OpenEngine(options, *screen);
   std::vector<int32_t> ids = engine.tokenizer().Encode(prompt, DSV4_ENCODE_ADDED_TOKENS);
   const int32_t begin = engine.info().bos_token;
   if (ids.empty() || ids[0] != begin) ids.insert(ids.begin(), begin);
   dsv4::SessionOptions session_options;
-  session_options.sampling = sampling;
+  session_options.sampling = SamplingOf(engine, options.sampling);
   dsv4::Session session(engine, session_options);
   session.Sync(ids);
-  const TurnEnd end = RunTurn(engine, &session, *screen, [&] {
+  const TurnEnd end = RunTurn(engine, &session, screen, [&] {
     dsv4::StepResult step = session.Step();
-    const bool is_new = replay->IsNew(step.token);
     dsv4::Event event;
     event.type = DSV4_PARSER_TEXT;
     event.text = std::move(step.text);
-    if (is_new && !event.text.empty()) output->Event(event);
+    if (!event.text.empty()) output->Event(event);
     return step.finish;
   });
   dsv4::Event event;
@@ -39,28 +36,6 @@ int ContinueFrom(const dsv4::Engine& engine, const Options& options, const dsv4:
   output->End(end);
   if (options.stats) screen->Notice(StatisticsOf(engine, end));
   return end.finish == DSV4_FINISH_NONE ? kInterrupted : kOk;
-}
-
-}  // namespace
-
-int ContinueText(const Options& options, const std::string& prompt, Screen* screen,
-                 TurnOutput* output) {
-  std::optional<dsv4::Engine> engine = OpenEngine(options, *screen);
-  dsv4::Sampling sampling = SamplingOf(*engine, options.sampling);
-  const uint64_t seed = sampling.seed;
-  Replay replay;
-  try {
-    return ContinueFrom(*engine, options, sampling, prompt, screen, output, &replay);
-  } catch (const dsv4::Error& error) {
-    if (error.code() != DSV4_ERR_DEVICE_LOST) throw;
-    sampling = {};  // its grammar is the engine's
-    engine.reset();
-    engine = ReopenEngine(options, error, screen);
-  }
-  sampling = SamplingOf(*engine, options.sampling);
-  sampling.seed = seed;
-  replay.Rewind();
-  return ContinueFrom(*engine, options, sampling, prompt, screen, output, &replay);
 }
 
 }  // namespace chat

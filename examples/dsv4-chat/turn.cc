@@ -5,10 +5,12 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "examples/console/amounts.h"
 #include "examples/console/progress_bar.h"
 #include "examples/console/terminal.h"
+#include "examples/dsv4-chat/model.h"
 
 namespace chat {
 namespace {
@@ -88,18 +90,28 @@ void AddExperts(const dsv4::EngineMetrics& metrics, Statistics* out) {
 
 }  // namespace
 
-TurnEnd RunTurn(const dsv4::Engine& engine, dsv4::Session* session, const Screen& screen,
+TurnEnd RunTurn(const dsv4::Engine& engine, dsv4::Session* session, Screen* screen,
                 const std::function<dsv4_finish()>& step) {
   const Clock::time_point start = Clock::now();
   const CancelOnInterrupt cancel(session->get());
-  {
-    ProgressBar bar("reading", screen.shows_progress());
+  bool recovered = false;
+  const auto compute = [&](const auto& call) {
+    try {
+      return call();
+    } catch (const dsv4::Error& error) {
+      if (error.code() != DSV4_ERR_DEVICE_LOST || std::exchange(recovered, true)) throw;
+      Recover(engine, error, screen);
+    }
+    return call();
+  };
+  compute([&] {
+    ProgressBar bar("reading", screen->shows_progress());
     session->Prefill(0, bar.Callback());
-  }
+  });
   TurnEnd end;
   while (end.finish == DSV4_FINISH_NONE && !Interrupted()) {
     try {
-      end.finish = step();
+      end.finish = compute(step);
     } catch (const dsv4::Error& error) {
       if (error.code() != DSV4_ERR_CANCELLED) throw;
       break;

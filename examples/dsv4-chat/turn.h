@@ -12,8 +12,9 @@
 namespace chat {
 
 // Computes the prompt, with a progress bar on a terminal. Then calls `step` until the turn has
-// ended or Ctrl-C comes. `step` takes one step and returns the finish.
-TurnEnd RunTurn(const dsv4::Engine& engine, dsv4::Session* session, const Screen& screen,
+// ended or Ctrl-C comes. `step` takes one step and returns the finish. If the device is lost, the
+// model is loaded again and the turn continues, once.
+TurnEnd RunTurn(const dsv4::Engine& engine, dsv4::Session* session, Screen* screen,
                 const std::function<dsv4_finish()>& step);
 
 // Lines of up to 80 columns. If experts are in several memories, with the bytes that were read from

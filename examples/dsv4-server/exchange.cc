@@ -9,10 +9,10 @@
 
 namespace server {
 
-void Exchange::Start(Host* host, const Threads& threads, std::string path, bool slow, Read read,
+void Exchange::Start(Served* served, const Threads& threads, std::string path, bool slow, Read read,
                      ErrorResponse error_response, std::shared_ptr<HttpReply> reply) {
   const std::shared_ptr<Exchange> exchange(new Exchange(
-      host, threads, std::move(path), std::move(read), error_response, std::move(reply)));
+      served, threads, std::move(path), std::move(read), error_response, std::move(reply)));
   exchange->self_ = exchange;
   exchange->slow_ = slow;
   exchange->reply_->OnGone([weak = std::weak_ptr(exchange)] {
@@ -30,9 +30,9 @@ void Exchange::Start(Host* host, const Threads& threads, std::string path, bool 
   exchange->PostBegin();
 }
 
-Exchange::Exchange(Host* host, const Threads& threads, std::string path, Read read,
+Exchange::Exchange(Served* served, const Threads& threads, std::string path, Read read,
                    ErrorResponse error_response, std::shared_ptr<HttpReply> reply)
-    : host_(host),
+    : served_(served),
       threads_(threads),
       path_(std::move(path)),
       read_(std::move(read)),
@@ -69,22 +69,18 @@ void Exchange::Guard(const Function& compute) {
     slow_ = true;
     PostBegin();
   } catch (const Preempted&) {
-    BeginAgain(Stopping());
-  } catch (const dsv4::Error& error) {
-    if (error.code() != DSV4_ERR_DEVICE_LOST) return Fail(CurrentApiError());
-    BeginAgain(DeviceLost(error.what()));
-    host_->Lost(std::exchange(opened_, nullptr), error.what());
+    BeginAgain();
   } catch (...) {
     Fail(CurrentApiError());
   }
 }
 
-void Exchange::BeginAgain(const ApiError& failure) {
+void Exchange::BeginAgain() {
   generations_.clear();
   place_.reset();
   if (answer_ && begun_) {
     Send();
-    failure_ = answer_->Failure(failure);
+    failure_ = answer_->Failure(Stopping());
   }
   answer_.reset();
   PostBegin();
@@ -97,13 +93,8 @@ void Exchange::Begin() {
   }
   if (!reading_) return Finish();
   Guard([&] {
-    const auto weak = weak_from_this();
-    opened_ = host_->Get([weak] {
-      if (const auto self = weak.lock()) self->PostBegin();
-    });
-    if (!opened_) return;
     identity_.Rewind();
-    answer_ = read_(slow_ ? opened_->model : opened_->quick_model, &identity_);
+    answer_ = read_(slow_ ? served_->model : served_->quick_model, &identity_);
     candidates_ = answer_->candidates();
     unenforced_ = UnenforcedPlaces(candidates_[0].prompt->sampling.grammar);
     const bool again = !seeds_.empty();
@@ -114,10 +105,10 @@ void Exchange::Begin() {
     candidate_ = 0;
     again_ = 0;
     begun_ = false;
-    const auto on_turn = [weak] {
+    const auto on_turn = [weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->Post(self->threads_.readers, &Exchange::Open);
     };
-    place_ = opened_->scheduler.Enter(candidates_.size(), again, on_turn);
+    place_ = served_->scheduler.Enter(candidates_.size(), again, on_turn);
   });
 }
 
@@ -132,7 +123,7 @@ void Exchange::Open() {
       if (self && !self->advancing_.exchange(true)) self->Post(workers, &Exchange::Advance);
     };
     generations_ =
-        opened_->scheduler.Open(place_.get(), candidates_, notify, [this] { return gone_.load(); });
+        served_->scheduler.Open(place_.get(), candidates_, notify, [this] { return gone_.load(); });
     place_.reset();
   });
 }
@@ -159,7 +150,7 @@ bool Exchange::TakeTokens() {
   while (std::optional<Token> token = generations_[candidate_]->Take()) {
     const bool known = again_ < tokens_.size();
     if (known && token->id != tokens_[again_])
-      throw DeviceLost("the device was lost, and the next one computes another answer");
+      throw ApiError{500, "server_error", "the answer was computed again and is another one"};
     ++again_;
     if (!known) tokens_.push_back(token->id);
     const dsv4::SessionStats stats = generations_[0]->stats();
@@ -211,7 +202,7 @@ void Exchange::Fail(const ApiError& error) {
 }
 
 void Exchange::Leave() {
-  if (place_) opened_->scheduler.Abandon(std::move(place_));
+  if (place_) served_->scheduler.Abandon(std::move(place_));
   Finish();
 }
 
@@ -220,7 +211,6 @@ void Exchange::Finish() {
   generations_.clear();
   place_.reset();
   answer_.reset();
-  opened_.reset();
   reply_.reset();
   self_.reset();
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A request while it is answered: read, queued for its sessions, generated, sent. No thread waits
-// for it. If the device is lost, the request is parsed and computed again on the next engine; so it
-// is where older requests need its part of the cache. The tokens are the same. Tokens that were
-// sent are not sent again.
+// for it. Where older requests need its part of the cache, it is parsed and computed again later.
+// The tokens are the same. Tokens that were sent are not sent again.
 #pragma once
 
 #include <dsv4/dsv4.hpp>
@@ -18,9 +17,9 @@
 #include <vector>
 
 #include "examples/dsv4-server/answer.h"
-#include "examples/dsv4-server/host.h"
 #include "examples/dsv4-server/http_message.h"
 #include "examples/dsv4-server/identity.h"
+#include "examples/dsv4-server/served.h"
 #include "examples/dsv4-server/workers.h"
 
 namespace server {
@@ -42,13 +41,13 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
   // Starts to answer `reply`. `path`: of the endpoint; `slow`: reading takes long. The objects
   // behind the pointers must outlive the answer.
-  static void Start(Host* host, const Threads& threads, std::string path, bool slow, Read read,
+  static void Start(Served* served, const Threads& threads, std::string path, bool slow, Read read,
                     ErrorResponse error_response, std::shared_ptr<HttpReply> reply);
 
  private:
   using Task = void (Exchange::*)();
 
-  Exchange(Host* host, const Threads& threads, std::string path, Read read,
+  Exchange(Served* served, const Threads& threads, std::string path, Read read,
            ErrorResponse error_response, std::shared_ptr<HttpReply> reply);
 
   // Any thread. Tasks of an exchange run one after the other, each on its kind of thread.
@@ -63,9 +62,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
   // Posts Begin.
   void PostBegin() { Post(slow_ ? threads_.compilers : threads_.readers, &Exchange::Begin); }
-  // Begins again, and computes the same tokens. `failure`: of the answer, should it not come to
-  // that.
-  void BeginAgain(const ApiError& failure);
+  // Begins again, and computes the same tokens.
+  void BeginAgain();
   // Calls `compute`, and handles what it throws.
   template <class Function>
   void Guard(const Function& compute);
@@ -82,7 +80,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   // Nothing is left to do.
   void Finish();
 
-  Host* const host_;
+  Served* const served_;
   const Threads threads_;
   const std::string path_;
   Read read_;  // guarded by mutex_ until reading_
@@ -101,12 +99,10 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   Identity identity_;
   std::vector<uint64_t> seeds_;  // of the candidates
   std::vector<int32_t> tokens_;  // that were taken
-  size_t again_ = 0;             // of tokens_ that this engine has computed, too
+  size_t again_ = 0;             // of tokens_ that were computed again
   std::string events_;           // not yet sent
   std::string unenforced_;       // places of the answer's schemas, for a header
   std::string failure_;          // ends a stream if there is no answer
-  // Empty while the device is lost.
-  std::shared_ptr<Opened> opened_;
   std::unique_ptr<Answer> answer_;
   std::unique_ptr<Scheduler::Place> place_;
   std::vector<Candidate> candidates_;

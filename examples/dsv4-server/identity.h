@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ids and the time of an answer. An answer that is computed again after a lost device keeps
-// them.
+// The ids and the time of an answer. An answer that is computed again keeps them.
 #pragma once
 
 #include <cstdint>

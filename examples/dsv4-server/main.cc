@@ -10,7 +10,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,13 +23,13 @@
 #include "examples/console/user_cache.h"
 #include "examples/dsv4-server/arguments.h"
 #include "examples/dsv4-server/common_request.h"
-#include "examples/dsv4-server/host.h"
 #include "examples/dsv4-server/http_server.h"
 #include "examples/dsv4-server/log.h"
 #include "examples/dsv4-server/metrics.h"
 #include "examples/dsv4-server/model_info.h"
 #include "examples/dsv4-server/notices.h"
 #include "examples/dsv4-server/response_store.h"
+#include "examples/dsv4-server/served.h"
 #include "examples/dsv4-server/service.h"
 #include "examples/dsv4-server/supervisor.h"
 #include "examples/dsv4-server/trust.h"
@@ -48,8 +47,8 @@ constexpr size_t kCompilers = 2;
 constexpr int kCompilerNiceness = 15;
 constexpr size_t kWriters = 2;
 
-constexpr int kLostSignal = SIGUSR1;  // the device is lost
-constexpr int kReopenings = 1;        // of the model after a lost device
+constexpr int kLostSignal = SIGUSR1;  // a worker has lost its device
+constexpr int kRecoveries = 1;        // from a lost device
 
 // Signals are for those who wait for them: threads that begin later block them too.
 sigset_t BlockSignals() {
@@ -63,20 +62,20 @@ sigset_t BlockSignals() {
 
 // Waits for a signal to stop, then for the requests that run, which a second one cancels. False
 // when a worker has lost its device.
-bool AwaitEnd(const sigset_t& signals, bool is_worker, Host* host, HttpServer* http,
+bool AwaitEnd(const sigset_t& signals, bool is_worker, Scheduler* scheduler, HttpServer* http,
               Service* service) {
   int signal = 0;
-  for (sigwait(&signals, &signal); signal == kLostSignal; sigwait(&signals, &signal)) {
-    if (is_worker) return false;  // the device's state ends with the process
-    host->Reopen();
-  }
+  do {
+    sigwait(&signals, &signal);
+  } while (signal == kLostSignal && !is_worker);
+  if (signal == kLostSignal) return false;  // the device's state ends with the process
   service->Drain();
-  host->Drain();
+  scheduler->Drain();
   http->Drain();
   const timespec wait{0, 50'000'000};
-  while (!host->idle()) {
+  while (!scheduler->idle()) {
     const int next = sigtimedwait(&signals, nullptr, &wait);
-    if (next > 0 && next != kLostSignal) host->CancelAll();
+    if (next > 0 && next != kLostSignal) scheduler->CancelAll();
   }
   return true;
 }
@@ -84,12 +83,6 @@ bool AwaitEnd(const sigset_t& signals, bool is_worker, Host* host, HttpServer* h
 std::string NameOf(const Arguments& arguments) {
   return arguments.served_name.empty() ? NameOfFolder(arguments.model) : arguments.served_name;
 }
-
-// What outlives an engine whose device is lost.
-struct Kept {
-  Notices notices;
-  ResponseStore responses;
-};
 
 // A line of the log every ten seconds while the model is loaded.
 class LoadingLog {
@@ -107,14 +100,13 @@ class LoadingLog {
   Clock::time_point begin_ = Clock::now(), last_ = begin_;
 };
 
-std::unique_ptr<Opened> Open(const Arguments& arguments, int64_t since, Metrics* metrics,
-                             Kept* kept) {
+dsv4::Engine Open(const Arguments& arguments) {
   dsv4::EngineOptions options = arguments.engine;
   if (options.group.size > 0) std::fputs(chat::StartGroup(&options).c_str(), stderr);
   if (const std::string expected = chat::ExpectationOf(arguments.model, options); !expected.empty())
     Log(expected);
   // A signal that comes while the model is loaded ends the program.
-  options.progress = [&, log = LoadingLog()](const dsv4::ProgressReport& report) mutable {
+  options.progress = [log = LoadingLog()](const dsv4::ProgressReport& report) mutable {
     log.Add(report);
     sigset_t pending;
     sigpending(&pending);
@@ -122,19 +114,7 @@ std::unique_ptr<Opened> Open(const Arguments& arguments, int64_t since, Metrics*
   };
   dsv4::Engine engine(arguments.model, options);
   engine.tokenizer();  // throws for a folder without one
-  const auto model_of = [&](const dsv4::Engine& opened) {
-    return Model{opened,
-                 NameOf(arguments),
-                 arguments.thinking,
-                 arguments.encoder,
-                 since,
-                 arguments.aliases,
-                 arguments.any_model,
-                 {arguments.strict_fields, &kept->notices},
-                 &kept->responses};
-  };
-  return std::make_unique<Opened>(std::move(engine), model_of, metrics,
-                                  SchedulerLimits{arguments.max_requests, arguments.suspend_after});
+  return engine;
 }
 
 // `restarts`: workers that were there before this one.
@@ -143,23 +123,33 @@ int Serve(const Arguments& arguments, const TrustOptions& trust, const sigset_t&
   const int64_t since = SecondsSince1970();
   Metrics metrics;
   metrics.CountReopening(static_cast<uint64_t>(restarts));
-  Kept kept;
-  const auto open = [&] { return Open(arguments, since, &metrics, &kept); };
-  // The next worker has the connections that wait in the socket.
+  Notices notices;
+  ResponseStore responses;
+  const auto model_of = [&](const dsv4::Engine& engine) {
+    return Model{
+        engine,    NameOf(arguments), arguments.thinking,  arguments.encoder,
+        since,     arguments.aliases, arguments.any_model, {arguments.strict_fields, &notices},
+        &responses};
+  };
   const auto on_lost = [&] {
-    if (arguments.isolate) http->StopAccepting();
+    if (!arguments.isolate) return;
+    // The next worker has the connections that wait in the socket.
+    http->StopAccepting();
     kill(getpid(), kLostSignal);
   };
-  Host host(open, arguments.isolate ? 0 : kReopenings, on_lost, &metrics);
+  Served served(
+      Open(arguments), model_of, &metrics,
+      {arguments.max_requests, arguments.suspend_after, arguments.isolate ? 0 : kRecoveries},
+      on_lost);
   Workers readers(kReaders, kReaderNiceness), compilers(kCompilers, kCompilerNiceness);
   Workers writers(kWriters, 0), texts(1, kReaderNiceness);
-  Service service(&host, &metrics, {&readers, &compilers, &writers, &texts}, trust);
+  Service service(&served, &metrics, {&readers, &compilers, &writers, &texts}, trust);
   http->Start(&service);
   // Whoever started the program reads one such line.
   std::fprintf(restarts == 0 ? stdout : stderr, "dsv4-server: %s at http://%s:%d\n",
                NameOf(arguments).c_str(), arguments.host.c_str(), port);
   std::fflush(stdout);
-  const bool complete = AwaitEnd(signals, arguments.isolate, &host, http, &service);
+  const bool complete = AwaitEnd(signals, arguments.isolate, &served.scheduler, http, &service);
   http->Stop();
   // A lost device may keep whoever closes the engine waiting for ever.
   if (!complete) _exit(chat::kDeviceLost);

@@ -5,6 +5,7 @@
 #include <exception>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "examples/dsv4-server/api_error.h"
@@ -20,16 +21,19 @@ double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-std::exception_ptr FailureOf(dsv4_status status, dsv4_error* error) {
-  return std::make_exception_ptr(dsv4::detail::TakeError(status, error));
+// A call that fails so can be repeated when the engine has been resumed.
+bool NeedsResume(dsv4_status status) {
+  return status == DSV4_ERR_DEVICE_LOST || status == DSV4_ERR_SUSPENDED;
 }
 
 }  // namespace
 
-Scheduler::Scheduler(const dsv4::Engine& engine, Metrics* metrics, const SchedulerLimits& limits)
+Scheduler::Scheduler(const dsv4::Engine& engine, Metrics* metrics, const SchedulerLimits& limits,
+                     std::function<void()> on_lost)
     : engine_(engine),
       metrics_(metrics),
       limits_(limits),
+      on_lost_(std::move(on_lost)),
       most_sessions_(static_cast<size_t>(engine.info().max_sessions)),
       idle_(engine.metrics()),
       kept_(most_sessions_ / 2),
@@ -64,6 +68,7 @@ std::unique_ptr<Scheduler::Place> Scheduler::Enter(size_t sessions, bool again,
     const std::lock_guard lock(mutex_);
     place->entry_ = waiting_.insert(waiting_.end(), place.get());
     try {
+      if (!loss_.empty()) throw DeviceLost(loss_);
       if (draining_ && !again) throw Stopping();
       if (!again && open_sessions_ + waiting_.size() > limits_.requests)
         throw ApiError{429, "rate_limit_error",
@@ -110,13 +115,15 @@ Scheduler::Generations Scheduler::Open(Place* place, const std::vector<Candidate
     metrics_->LeaveQueue(SecondsSince(place->begin_));
     metrics_->CountRequest(candidates.size(), candidates[0].prompt->sampling.max_tokens);
   }
-  Wake(is_gone);
+  Wake(is_gone, "");
   Generations generations;
   for (const Candidate& candidate : candidates) {
     AwaitKept(*candidate.prompt);
     DropKept();
-    generations.push_back(std::make_shared<Generation>(engine_, *candidate.prompt, candidate.seed,
-                                                       place->begin_, notify, &kept_));
+    WithEngine(is_gone, [&] {
+      generations.push_back(std::make_shared<Generation>(engine_, *candidate.prompt, candidate.seed,
+                                                         place->begin_, notify, &kept_));
+    });
     if (!place->again_) metrics_->CountPrompt(generations.back()->stats());
   }
   const std::lock_guard lock(mutex_);
@@ -162,23 +169,20 @@ void Scheduler::Probe(double seconds) {
 
 void Scheduler::RunProbe() {
   std::string failure;
-  bool lost = false;
   try {
-    dsv4::SessionOptions options;
-    options.sampling.max_tokens = 1;
-    dsv4::Session session(engine_, options);
-    const int32_t token = engine_.info().bos_token;
-    session.Sync({&token, 1});
-    session.Step();
-  } catch (const dsv4::Error& error) {
-    failure = error.what();
-    lost = error.code() == DSV4_ERR_DEVICE_LOST;
-  } catch (const std::exception& error) {
-    failure = error.what();
+    WithEngine({}, [&] {
+      dsv4::SessionOptions options;
+      options.sampling.max_tokens = 1;
+      dsv4::Session session(engine_, options);
+      const int32_t token = engine_.info().bos_token;
+      session.Sync({&token, 1});
+      session.Step();
+    });
+  } catch (...) {
+    failure = CurrentApiError().message;
   }
   const std::lock_guard lock(mutex_);
   probe_failure_ = failure;
-  probe_lost_ = lost;
   if (failure.empty()) last_token_ = Clock::now();
 }
 
@@ -187,18 +191,29 @@ std::string Scheduler::probe_failure() const {
   return probe_failure_;
 }
 
-bool Scheduler::probe_lost_device() const {
+bool Scheduler::lost() const {
   const std::lock_guard lock(mutex_);
-  return probe_lost_;
+  return recovering_ || !loss_.empty();
 }
 
-void Scheduler::Wake(const std::function<bool()>& is_gone) {
+bool Scheduler::given_up() const {
+  const std::lock_guard lock(mutex_);
+  return !loss_.empty();
+}
+
+void Scheduler::Wake(const std::function<bool()>& is_gone, const std::string& failure) {
   const std::lock_guard memory(memory_mutex_);
-  if (!suspended()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!loss_.empty()) throw DeviceLost(loss_);
+  }
+  const dsv4::EngineMetrics metrics = engine_.metrics();
+  if (metrics.device_lost != 0) return Recover(failure);
+  if (metrics.suspended == 0) return;
   bool gone = false;
   try {
     engine_.Resume([&](const dsv4::ProgressReport&) {
-      gone = is_gone();
+      gone = is_gone && is_gone();
       const std::lock_guard lock(mutex_);
       return !gone && !cancelled_;
     });
@@ -207,6 +222,50 @@ void Scheduler::Wake(const std::function<bool()>& is_gone) {
     throw;
   }
   Log("the model is in memory again");
+}
+
+void Scheduler::Recover(const std::string& failure) {
+  std::string message = failure.empty() ? "the device is lost" : failure;
+  Log("the device was lost: " + message);
+  if (recoveries_ < limits_.recoveries) {
+    {
+      const std::lock_guard lock(mutex_);
+      recovering_ = true;
+    }
+    ++recoveries_;
+    try {
+      engine_.Resume([&](const dsv4::ProgressReport&) {
+        const std::lock_guard lock(mutex_);
+        return !cancelled_;
+      });
+      metrics_->CountReopening();
+      Log("the model is loaded again");
+      const std::lock_guard lock(mutex_);
+      recovering_ = false;
+      return;
+    } catch (const dsv4::Error& error) {
+      message += std::string("; the model could not be loaded again: ") + error.what();
+      Log(message);
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    recovering_ = false;
+    loss_ = message;
+  }
+  on_lost_();
+  throw DeviceLost(message);
+}
+
+template <class Function>
+void Scheduler::WithEngine(const std::function<bool()>& is_gone, const Function& compute) {
+  try {
+    return compute();
+  } catch (const dsv4::Error& error) {
+    if (!NeedsResume(error.code())) throw;
+    Wake(is_gone, error.what());
+  }
+  compute();
 }
 
 void Scheduler::Suspend() {
@@ -270,7 +329,7 @@ Load Scheduler::load() const {
 
 double Scheduler::seconds_in_step() const {
   const std::lock_guard lock(mutex_);
-  return stepping_ ? SecondsSince(step_begin_) : 0;
+  return stepping_ && !recovering_ ? SecondsSince(step_begin_) : 0;
 }
 
 void Scheduler::Run() {
@@ -377,26 +436,50 @@ std::vector<Scheduler::Running*> Scheduler::Step(const std::vector<Running*>& ba
   if (step_tokens > step_tokens_) metrics_->CountStep(step_tokens - step_tokens_);
   step_tokens_ = step_tokens;
   if (status != DSV4_OK) {
-    const std::exception_ptr failure = FailureOf(status, error);
-    for (Running* running : batch) running->generation->Fail(failure);
+    const dsv4::Error failure = dsv4::detail::TakeError(status, error);
+    if (NeedsResume(status)) return Retry(batch, failure);
+    for (Running* running : batch) running->generation->Fail(std::make_exception_ptr(failure));
     return batch;
   }
-  std::vector<Running*> leaving;
+  std::vector<Running*> leaving, lost;
+  std::optional<dsv4::Error> loss;
   for (size_t i = 0; i < batch.size(); ++i) {
     if (statuses[i] == DSV4_ERR_OUT_OF_BLOCKS) {
       dsv4_error_free(errors[i]);
       batch[i]->parked = true;
+    } else if (NeedsResume(statuses[i])) {
+      loss = dsv4::detail::TakeError(statuses[i], errors[i]);
+      lost.push_back(batch[i]);
     } else if (statuses[i] != DSV4_OK) {
-      metrics_->CountEnd(statuses[i] == DSV4_ERR_CANCELLED ? "abort" : "error",
-                         SecondsSince(batch[i]->generation->begin),
-                         batch[i]->generation->session().stats());
-      batch[i]->generation->Fail(FailureOf(statuses[i], errors[i]));
+      Fail(batch[i], statuses[i] == DSV4_ERR_CANCELLED ? "abort" : "error",
+           std::make_exception_ptr(dsv4::detail::TakeError(statuses[i], errors[i])));
       leaving.push_back(batch[i]);
     } else if (!Deliver(batch[i], results[i])) {
       leaving.push_back(batch[i]);
     }
   }
+  if (loss) {
+    const std::vector<Running*> failed = Retry(lost, *loss);
+    leaving.insert(leaving.end(), failed.begin(), failed.end());
+  }
   return leaving;
+}
+
+std::vector<Scheduler::Running*> Scheduler::Retry(const std::vector<Running*>& failed,
+                                                  const dsv4::Error& error) {
+  try {
+    Wake({}, error.what());
+    return {};
+  } catch (...) {
+    for (Running* running : failed) Fail(running, "error", std::current_exception());
+  }
+  return failed;
+}
+
+void Scheduler::Fail(Running* running, const char* reason, std::exception_ptr failure) {
+  metrics_->CountEnd(reason, SecondsSince(running->generation->begin),
+                     running->generation->session().stats());
+  running->generation->Fail(std::move(failure));
 }
 
 bool Scheduler::Deliver(Running* running, const dsv4_step_result& result) {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules requests. One thread steps all sessions together. Each running request has a session of
 // the engine; others wait for one, first come, first served. An engine without requests can be
-// suspended; the next request resumes it.
+// suspended; the next request resumes it. An engine that lost its device is resumed, and the
+// sessions continue.
 #pragma once
 
 #include <dsv4/dsv4.hpp>
 
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <functional>
 #include <list>
 #include <memory>
@@ -33,6 +35,7 @@ struct SchedulerLimits {
   size_t requests = 0;  // the most that run and wait
   // The engine is suspended after so long without a request. 0: never.
   std::chrono::seconds suspend_after{0};
+  int recoveries = 0;  // how many times the engine may be resumed after it lost its device
 };
 
 class Scheduler {
@@ -59,8 +62,10 @@ class Scheduler {
     std::list<Place*>::iterator entry_;
   };
 
-  // Engine and metrics must outlive this.
-  Scheduler(const dsv4::Engine& engine, Metrics* metrics, const SchedulerLimits& limits);
+  // Engine and metrics must outlive this. `on_lost`: called by any thread when the device is lost
+  // for good, before any request learns of it.
+  Scheduler(const dsv4::Engine& engine, Metrics* metrics, const SchedulerLimits& limits,
+            std::function<void()> on_lost);
   // No place and no generation may be left.
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
@@ -69,7 +74,7 @@ class Scheduler {
   // Enters the queue for so many sessions. `on_turn` is called once, by any thread and perhaps by
   // this call, when Open can be called; it must not block. Throws an ApiError with status 429 if
   // too many requests wait, unless this one was there before (`again`), and 503 if the server is
-  // stopping.
+  // stopping or the device is lost for good.
   std::unique_ptr<Place> Enter(size_t sessions, bool again, std::function<void()> on_turn);
 
   // After the turn of `place`: resumes the engine if it is suspended, opens a session for each
@@ -97,12 +102,14 @@ class Scheduler {
 
   Load load() const;
   bool suspended() const { return engine_.metrics().suspended != 0; }
-  // How long the running step has taken; 0 without one.
+  // The device is lost: for good, or until the engine is resumed.
+  bool lost() const;
+  bool given_up() const;  // for good
+  // How long the running step has taken; 0 without one, or while the engine is resumed.
   double seconds_in_step() const;
   // The message of the last probe if it failed; "" otherwise. Requests that compute tokens clear
   // it.
   std::string probe_failure() const;
-  bool probe_lost_device() const;
 
  private:
   struct Running {
@@ -121,8 +128,14 @@ class Scheduler {
   void DropKept();
   // Calls on_turn of the places whose turn it is. REQUIRES: the lock is not held.
   void Grant();
-  // Resumes a suspended engine. Throws ClientGone and what Engine::Resume throws.
-  void Wake(const std::function<bool()>& is_gone);
+  // Resumes an engine that is suspended or lost its device. `failure`: the message of the error
+  // that says so. Throws ClientGone, what Engine::Resume throws, and an ApiError with status 503 if
+  // the device is lost for good.
+  void Wake(const std::function<bool()>& is_gone, const std::string& failure);
+  void Recover(const std::string& failure);
+  // Calls `compute`; once more if the engine had to be resumed.
+  template <class Function>
+  void WithEngine(const std::function<bool()>& is_gone, const Function& compute);
   // Suspends the engine unless a session is open. A failure loses nothing.
   void Suspend();
   void Run();
@@ -130,6 +143,9 @@ class Scheduler {
   // For the thread: steps `batch`, entries of running_ that no other thread uses meanwhile. Returns
   // the entries that have ended.
   std::vector<Running*> Step(const std::vector<Running*>& batch);
+  // Resumes the engine for these. Returns those that fail because it cannot be resumed.
+  std::vector<Running*> Retry(const std::vector<Running*>& failed, const dsv4::Error& error);
+  void Fail(Running* running, const char* reason, std::exception_ptr failure);
   bool Deliver(Running* running, const dsv4_step_result& result);
   // Closes the sessions of `ended` and removes them from running_.
   void Close(const std::vector<Running*>& ended);
@@ -141,6 +157,7 @@ class Scheduler {
   const dsv4::Engine& engine_;
   Metrics* const metrics_;
   const SchedulerLimits limits_;
+  const std::function<void()> on_lost_;
   const size_t most_sessions_;
   const dsv4::EngineMetrics idle_;  // without sessions; the engine itself uses some of the cache
 
@@ -160,7 +177,10 @@ class Scheduler {
   uint64_t step_tokens_ = 0;  // the engine's, before the step
   std::chrono::steady_clock::time_point last_request_ = std::chrono::steady_clock::now();
   bool draining_ = false, cancelled_ = false, ending_ = false;
-  bool probe_wanted_ = false, probe_lost_ = false;
+  bool recovering_ = false;
+  int recoveries_ = 0;
+  std::string loss_;  // the message of the device that is lost for good
+  bool probe_wanted_ = false;
   std::string probe_failure_;
   bool stepping_ = false;
   std::chrono::steady_clock::time_point step_begin_;

@@ -59,11 +59,13 @@ bool IsJson(std::string_view type) {
 
 }  // namespace
 
-Service::Service(Host* host, Metrics* metrics, const Threads& threads, TrustOptions trust)
-    : host_(host), metrics_(metrics), threads_(threads), trust_(std::move(trust)) {
-  const std::shared_ptr<Opened> opened = host->Current();
-  name_ = opened->model.name;
-  models_ = ListModels(opened->model);
+Service::Service(Served* served, Metrics* metrics, const Threads& threads, TrustOptions trust)
+    : served_(served),
+      metrics_(metrics),
+      threads_(threads),
+      trust_(std::move(trust)),
+      name_(served->model.name),
+      models_(ListModels(served->model)) {
   constexpr bool kOpen = true;
   for (const PageFile& file : PageFiles()) {
     Get(
@@ -85,13 +87,13 @@ Service::Service(Host* host, Metrics* metrics, const Threads& threads, TrustOpti
       "/health/ready", [this](const HttpRequest&) { return Ready(); }, kOpen);
   Get("/v1/models", [this](const HttpRequest&) { return JsonResponse(models_); });
   Get("/v1/models/", [this](const HttpRequest& request) {
-    return JsonResponse(DescribeModel(Current()->model, LastPart(request.path, "/v1/models/")));
+    return JsonResponse(DescribeModel(served_->model, LastPart(request.path, "/v1/models/")));
   });
   Get("/tokenizer_info",
-      [this](const HttpRequest&) { return JsonResponse(TokenizerInfo(Current()->model)); });
+      [this](const HttpRequest&) { return JsonResponse(TokenizerInfo(served_->model)); });
   Get("/v1/responses/", [this](const HttpRequest& request) {
     std::string id(LastPart(request.path, kOneResponse));
-    ResponseStore* const store = Current()->model.responses;
+    ResponseStore* const store = served_->model.responses;
     if (!id.ends_with(kInputItems)) return HttpResponse{.body = RetrieveResponse(store, id)};
     id.resize(id.size() - (sizeof kInputItems - 1));
     return HttpResponse{.body = ListInputItems(store, id)};
@@ -100,16 +102,14 @@ Service::Service(Host* host, Metrics* metrics, const Threads& threads, TrustOpti
       {"DELETE", kOneResponse, [this](HttpRequest request, std::shared_ptr<HttpReply> reply) {
          try {
            const std::string id(LastPart(request.path, kOneResponse));
-           reply->Send(JsonResponse(DeleteResponse(Current()->model.responses, id)));
+           reply->Send(JsonResponse(DeleteResponse(served_->model.responses, id)));
          } catch (...) {
            reply->Send(ErrorOf(request.path, CurrentApiError()));
          }
        }});
   Get("/metrics", [this](const HttpRequest&) {
-    const std::shared_ptr<Opened> current = host_->Current();
-    return HttpResponse{
-        .type = "text/plain; version=0.0.4",
-        .body = metrics_->Text(name_, current ? current->scheduler.load() : Load())};
+    return HttpResponse{.type = "text/plain; version=0.0.4",
+                        .body = metrics_->Text(name_, served_->scheduler.load())};
   });
   PostAnswer<ChatAnswer>("/v1/chat/completions", ReadChat);
   PostAnswer<CompletionAnswer>("/v1/completions", ReadCompletion);
@@ -143,7 +143,7 @@ void Service::PostAnswer(const std::string& path, Request (*read)(const Model&, 
          // Kept as text, which is small, in case it must be read again.
          const auto body = std::make_shared<const std::string>(std::move(request.body));
          Exchange::Start(
-             host_, threads_, path, body->size() > kLongBody,
+             served_, threads_, path, body->size() > kLongBody,
              [body, read](const Model& model, Identity* identity) {
                return std::make_unique<AnswerType>(model, read(model, ParseObject(*body)),
                                                    identity);
@@ -178,23 +178,10 @@ void Service::AnswerText(const std::shared_ptr<TextRequest>& waiting,
   }
   if (!request) return;
   try {
-    const auto again = [this, waiting, answer] {
-      threads_.texts->Post([this, waiting, answer] { AnswerText(waiting, answer); });
-    };
-    if (const std::shared_ptr<Opened> opened = host_->Get(again)) {
-      waiting->reply->Send({.body = answer(opened->model, ParseObject(request->body))});
-      return;
-    }
-    const std::lock_guard lock(waiting->mutex);
-    waiting->request.swap(request);
+    waiting->reply->Send({.body = answer(served_->model, ParseObject(request->body))});
   } catch (...) {
     waiting->reply->Send(ErrorOf(request->path, CurrentApiError()));
   }
-}
-
-std::shared_ptr<Opened> Service::Current() const {
-  if (auto opened = host_->Current()) return opened;
-  throw DeviceLost("the device is lost");
 }
 
 const Service::Endpoint* Service::Find(const std::string& method, const std::string& path,
@@ -256,30 +243,25 @@ HttpResponse Service::Refusal(const std::string& path, int status, const std::st
 }
 
 HttpResponse Service::Live() const {
-  if (host_->given_up()) return ErrorOf("", DeviceLost("the device is lost"));
-  const std::shared_ptr<Opened> opened = host_->Current();
-  if (opened && opened->scheduler.seconds_in_step() > kLongestStepSeconds)
+  if (served_->scheduler.given_up()) return ErrorOf("", DeviceLost("the device is lost"));
+  if (served_->scheduler.seconds_in_step() > kLongestStepSeconds)
     return ErrorOf("", {503, "server_error", "a step has not ended for 5 minutes", "", "stalled"});
   return JsonResponse({{"status", "ok"}});
 }
 
 HttpResponse Service::Health() const {
-  const std::shared_ptr<Opened> opened = host_->Current();
-  if (!opened) return ErrorOf("", DeviceLost("the device is lost"));
-  Scheduler& scheduler = opened->scheduler;
+  Scheduler& scheduler = served_->scheduler;
+  if (scheduler.lost()) return ErrorOf("", DeviceLost("the device is lost"));
   if (scheduler.suspended()) return JsonResponse({{"status", "suspended"}});
   // The answer does not wait for a step: what the last one has shown counts.
   scheduler.Probe(kProbeSeconds);
-  if (const std::string failure = scheduler.probe_failure(); !failure.empty()) {
-    if (scheduler.probe_lost_device()) host_->Lost(opened, failure);
+  if (const std::string failure = scheduler.probe_failure(); !failure.empty())
     return ErrorOf("", {503, "server_error", failure});
-  }
   return Live();
 }
 
 HttpResponse Service::Ready() const {
-  const std::shared_ptr<Opened> opened = host_->Current();
-  if (opened && opened->scheduler.full())
+  if (served_->scheduler.full())
     return ErrorOf("", {503, "server_error", "too many requests are running or waiting"});
   return Health();
 }

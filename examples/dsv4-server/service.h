@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "examples/dsv4-server/exchange.h"
-#include "examples/dsv4-server/host.h"
 #include "examples/dsv4-server/http_connection.h"
 #include "examples/dsv4-server/http_message.h"
 #include "examples/dsv4-server/json.h"
 #include "examples/dsv4-server/metrics.h"
+#include "examples/dsv4-server/served.h"
 #include "examples/dsv4-server/trust.h"
 
 namespace server {
@@ -24,7 +24,7 @@ namespace server {
 class Service : public HttpHandler {
  public:
   // What the pointers point to must outlive this object, and this object the HTTP server's thread.
-  Service(Host* host, Metrics* metrics, const Threads& threads, TrustOptions trust);
+  Service(Served* served, Metrics* metrics, const Threads& threads, TrustOptions trust);
 
   // Refuses requests from then on.
   void Drain() { draining_ = true; }
@@ -41,8 +41,6 @@ class Service : public HttpHandler {
     bool open = false;  // needs no key
   };
 
-  // Throws an ApiError while the device is lost.
-  std::shared_ptr<Opened> Current() const;
   // Null: `path` is no endpoint, or not with this method. *methods: those that it has.
   const Endpoint* Find(const std::string& method, const std::string& path,
                        std::string* methods) const;
@@ -70,7 +68,7 @@ class Service : public HttpHandler {
   // It takes a request now.
   HttpResponse Ready() const;
 
-  Host* const host_;
+  Served* const served_;
   Metrics* const metrics_;
   const Threads threads_;
   const Trust trust_;

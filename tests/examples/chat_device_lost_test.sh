@@ -7,11 +7,11 @@ set -eu
 chat=$1 model=$2
 . "$(dirname "$0")/../support/expect.sh"
 
-run() {  # LOST_STEPS FAILING_OPENS ARGUMENT...
-  lost=$1 opens=$2
+run() {  # LOST_STEPS FAILING_RESUMES ARGUMENT...
+  lost=$1 resumes=$2
   shift 2
   status=0
-  DSV4_TEST_LOST_STEPS=$lost DSV4_TEST_FAILING_OPENS=$opens \
+  DSV4_TEST_LOST_STEPS=$lost DSV4_TEST_FAILING_RESUMES=$resumes \
     timeout 60 "$chat" -m "$model" --no-stats "$@" >out 2>err </dev/null || status=$?
 }
 
@@ -28,13 +28,13 @@ for form in "-p Tell_a_story. --seed 5 --temp 1 -n 12" "-p Tell_a_story. --seed 
   sed -i 's/"[a-z_]*_seconds":[^,}]*//g' out
   expect "$form: the same answer" cmp -s out whole
   expect "$form: exit code 0" test "$status" -eq 0
-  expect "$form: said so" grep -q 'the device was lost.*; the model is being opened again' err
+  expect "$form: said so" grep -q 'the device was lost.*; the model is loaded again' err
 done
 
 run 3,5 '' -p 'Tell a story.' -n 12
 expect 'exit code 5 when the device is lost twice' test "$status" -eq 5
-run 3 2 -p 'Tell a story.' -n 12
-expect 'exit code 5 without another device' test "$status" -eq 5
-expect 'said so' grep -q 'could not be opened again' err
+run 3 1 -p 'Tell a story.' -n 12
+expect 'exit code 5 without the device' test "$status" -eq 5
+expect 'said so' grep -q 'could not be loaded again' err
 
 exit $((failures > 0))

@@ -2,8 +2,11 @@
 // A device that is lost on command, for programs whose calls of the library are linked to these
 // (--wrap). The environment says when, and counts continue in child processes:
 //   DSV4_TEST_LOST_STEPS=5,9      the calls that step, from 1, in which the device is lost; from
-//                                 then on each call fails until the next engine is opened
+//                                 then on each call fails until the engine is resumed or another
+//                                 one is opened
 //   DSV4_TEST_FAILING_OPENS=2     the calls that open an engine, from 1, which fail
+//   DSV4_TEST_FAILING_RESUMES=1   the calls that resume an engine, from 1, which fail
+// The engine itself is not lost: to resume it, it is suspended first.
 #include <dsv4/dsv4.h>
 #include <sys/mman.h>
 
@@ -15,12 +18,16 @@
 extern "C" {
 dsv4_status __real_dsv4_engine_open(const char* path, const dsv4_engine_options* options,
                                     dsv4_engine** engine, dsv4_error** error);
+dsv4_status __real_dsv4_engine_resume(dsv4_engine* engine, dsv4_progress_fn progress,
+                                      void* progress_user, dsv4_error** error);
+dsv4_status __real_dsv4_engine_get_metrics(const dsv4_engine* engine, dsv4_engine_metrics* metrics,
+                                           dsv4_error** error);
 }
 
 namespace {
 
 struct Counts {
-  std::atomic<int> steps, opens;
+  std::atomic<int> steps, opens, resumes;
 };
 
 // Shared with the processes that come from this one.
@@ -65,6 +72,23 @@ dsv4_status __wrap_dsv4_engine_open(const char* path, const dsv4_engine_options*
   if (IsListed("DSV4_TEST_FAILING_OPENS", ++counts->opens)) return Fail(error);
   lost = false;
   return __real_dsv4_engine_open(path, options, engine, error);
+}
+
+dsv4_status __wrap_dsv4_engine_resume(dsv4_engine* engine, dsv4_progress_fn progress,
+                                      void* progress_user, dsv4_error** error) {
+  if (lost.exchange(false)) {
+    const dsv4_status suspended = dsv4_engine_suspend(engine, nullptr, error);
+    if (suspended != DSV4_OK) return suspended;
+  }
+  if (IsListed("DSV4_TEST_FAILING_RESUMES", ++counts->resumes)) return Fail(error);
+  return __real_dsv4_engine_resume(engine, progress, progress_user, error);
+}
+
+dsv4_status __wrap_dsv4_engine_get_metrics(const dsv4_engine* engine, dsv4_engine_metrics* metrics,
+                                           dsv4_error** error) {
+  const dsv4_status status = __real_dsv4_engine_get_metrics(engine, metrics, error);
+  if (status == DSV4_OK && lost) metrics->device_lost = 1;
+  return status;
 }
 
 dsv4_status __real_dsv4_session_step(dsv4_session* session, dsv4_step_result* result,

@@ -27,8 +27,8 @@ Calls EndlessOpen() {
 
 // A device that can be lost.
 struct Device {
-  std::atomic<int> steps_left{-1};    // before it is lost; below 0: it works
-  std::atomic<int> failing_opens{0};  // after that
+  std::atomic<int> steps_left{-1};  // before it is lost; below 0: it works
+  std::atomic<bool> stays_lost{false};
 
   Calls calls() {
     Calls calls;
@@ -42,11 +42,10 @@ struct Device {
       lost = true;
       return outcomes;
     };
-    calls.open = [this, open = calls.open](const std::string& folder,
-                                           const dsv4::EngineOptions& options) {
-      if (lost && failing_opens-- > 0)
-        throw dsv4::Error(DSV4_ERR_DEVICE_LOST, "cuda:0: still gone");
-      return open(folder, options);
+    calls.resume = [this](const dsv4::Engine& engine, const dsv4::Progress& progress) {
+      if (stays_lost) throw dsv4::Error(DSV4_ERR_DEVICE_LOST, "cuda:0: still gone");
+      engine.Suspend();
+      engine.Resume(progress);
     };
     return calls;
   }
@@ -157,7 +156,7 @@ TEST_CASE("The window closes while a model opens") {
   window.window->close();
 }
 
-TEST_CASE("A lost device: the model is opened again, and the answer begins once more") {
+TEST_CASE("A lost device: the model is loaded again, and the answer continues") {
   Device device;
   Window window(device.calls());
   window.OpenBundled();
@@ -168,7 +167,7 @@ TEST_CASE("A lost device: the model is opened again, and the answer begins once 
   CHECK(window.text().contains("You live in Brussels."));
   CHECK(window.text().count("You live") == 1);
   CHECK(window.notice().contains("The device was lost: cuda:0: gone (DEVICE_LOST)"));
-  CHECK(window.notice().contains("was opened again"));
+  CHECK(window.notice().contains("was loaded again"));
   window.Ask("What is the capital of France?");
   CHECK(window.text().contains("Paris"));
 }
@@ -179,9 +178,9 @@ TEST_CASE("A device that stays lost: the conversation is kept for another one") 
   window.OpenBundled();
   window.Ask("I live in Brussels.");
   device.steps_left = 3;
-  device.failing_opens = 1;
+  device.stays_lost = true;
   window.Ask("Where do I live?");
-  CHECK(window.notice().contains("could not be opened again: cuda:0: still gone"));
+  CHECK(window.notice().contains("could not be loaded again: cuda:0: still gone"));
   CHECK_FALSE(window.text().contains("You live"));
   CHECK_FALSE(window.Child<QAction>("regenerate").isEnabled());
   window.OpenBundled();
@@ -190,7 +189,7 @@ TEST_CASE("A device that stays lost: the conversation is kept for another one") 
   CHECK(window.text().contains("You live in Brussels."));
 }
 
-TEST_CASE("An answer that loses the device again ends with the error") {
+TEST_CASE("An answer that loses the device again ends with the error and keeps its text") {
   Device device;
   Calls calls = device.calls();
   calls.step = [&device, step = calls.step](const dsv4::Engine& engine,
@@ -203,7 +202,7 @@ TEST_CASE("An answer that loses the device again ends with the error") {
   device.steps_left = 3;
   window.Ask("Where do I live?");
   CHECK(window.notice().contains("cuda:0: gone"));
-  CHECK_FALSE(window.text().contains("Model"));
+  CHECK(window.text().contains("Model"));
 }
 
 TEST_CASE("Whatever takes the keyboard has a name for screen readers") {

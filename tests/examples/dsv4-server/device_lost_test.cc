@@ -18,10 +18,11 @@ namespace {
 constexpr char kChat[] = "/v1/chat/completions";
 constexpr char kReopenings[] = "dsv4:reopenings_total{model_name=\"dsv4-tiny\"}";
 
-// A server that loses its device in these steps, and finds none in these openings.
-ServerProgram Start(const char* lost_steps, const char* failing_opens,
-                    const std::vector<std::string>& options) {
+// A server that loses its device in these steps. These calls that resume or open an engine fail.
+ServerProgram Start(const char* lost_steps, const char* failing_resumes,
+                    const std::vector<std::string>& options, const char* failing_opens = "") {
   setenv("DSV4_TEST_LOST_STEPS", lost_steps, 1);
+  setenv("DSV4_TEST_FAILING_RESUMES", failing_resumes, 1);
   setenv("DSV4_TEST_FAILING_OPENS", failing_opens, 1);
   return ServerProgram(options);
 }
@@ -77,7 +78,7 @@ pid_t WorkerOf(const ServerProgram& server) {
 
 }  // namespace
 
-TEST_CASE("A lost device: the model is opened again, and answers continue where they were") {
+TEST_CASE("A lost device: the model is loaded again, and answers continue where they were") {
   std::string expected;
   size_t chunks = 0;
   {
@@ -114,10 +115,10 @@ TEST_CASE("A lost device: the model is opened again, and answers continue where 
 }
 
 TEST_CASE("A device that is lost for good: requests are refused, and the server says so") {
-  // Lost twice, or not found when it is to be opened again.
-  for (const auto& [steps, opens] : {std::pair("5,9", ""), std::pair("5", "2")}) {
-    INFO(steps << " " << opens);
-    ServerProgram server = Start(steps, opens, {});
+  // Lost twice, or not found when the model is to be loaded again.
+  for (const auto& [steps, resumes] : {std::pair("5,9", ""), std::pair("5", "1")}) {
+    INFO(steps << " " << resumes);
+    ServerProgram server = Start(steps, resumes, {});
     CHECK(Health(server) == 200);  // computes a token, the first step
     const Streamed streamed = StreamOf(server, Story());
     CHECK(streamed.error == "device_lost");
@@ -126,7 +127,7 @@ TEST_CASE("A device that is lost for good: requests are refused, and the server 
     CHECK(refused["code"] == "device_lost");
     CHECK(Health(server) == 503);
     CHECK(server.Get("/v1/models")["data"].size() == 1);
-    CHECK(server.Metric(kReopenings) == (*opens == '\0' ? 1 : 0));
+    CHECK(server.Metric(kReopenings) == (*resumes == '\0' ? 1 : 0));
     server.Signal(SIGTERM);
     CHECK(server.Wait() == 0);
   }
@@ -150,7 +151,7 @@ TEST_CASE("--isolate: a worker that has lost its device, or was killed, is follo
 }
 
 TEST_CASE("--isolate: workers that fail again and again end the server") {
-  ServerProgram server = Start("1", "2,3,4,5,6", {"--isolate"});
+  ServerProgram server = Start("1", "", {"--isolate"}, "2,3,4,5,6");
   server.Post(kChat, Story(), 503);
   CHECK(server.Wait() == 5);
 }
