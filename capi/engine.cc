@@ -129,27 +129,13 @@ dsv4_engine_metrics MetricsFrom(const EngineMetrics& metrics) {
   return out;
 }
 
-absl::Status FillDevice(const EngineInfo& info, int32_t device, dsv4_device_info* out) {
-  const auto count = static_cast<int32_t>(info.devices.size());
-  if (device < 0 || device >= count) {
-    return InvalidValue("device", " is ", device, "; the engine has ", count, " devices");
-  }
-  const DeviceBytes& bytes = info.devices[static_cast<size_t>(device)];
-  dsv4_device_info filled = DSV4_DEVICE_INFO_INIT;
-  filled.index = bytes.index;
-  filled.weight_bytes = static_cast<uint64_t>(bytes.weights);
-  filled.cache_bytes = static_cast<uint64_t>(bytes.cache);
-  filled.workspace_bytes = static_cast<uint64_t>(bytes.workspace);
-  CopyOut(filled, out);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<EnginePlan> PlanOf(const char* path, const dsv4_engine_options* options) {
-  DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
-  DSV4_ASSIGN_OR_RETURN(const OpenOptions in, OptionsFrom(options));
-  absl::StatusOr<EnginePlan> plan = PlanBest(path, in);
-  if (!plan.ok()) return WithArgumentOf(plan.status(), "options");
-  return plan;
+dsv4_device_info DeviceFrom(const DeviceBytes& bytes) {
+  dsv4_device_info out = DSV4_DEVICE_INFO_INIT;
+  out.index = bytes.index;
+  out.weight_bytes = static_cast<uint64_t>(bytes.weights);
+  out.cache_bytes = static_cast<uint64_t>(bytes.cache);
+  out.workspace_bytes = static_cast<uint64_t>(bytes.workspace);
+  return out;
 }
 
 }  // namespace
@@ -237,23 +223,19 @@ dsv4_status dsv4_engine_resume(dsv4_engine* engine, dsv4_progress_fn progress, v
 }
 
 dsv4_status dsv4_plan(const char* path, const dsv4_engine_options* options, dsv4_engine_info* info,
-                      dsv4_error** error) noexcept {
+                      dsv4_device_info* devices, size_t capacity, dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
     DSV4_RETURN_IF_ERROR(StructSize(info, "info").status());
-    DSV4_ASSIGN_OR_RETURN(const dsv4::EnginePlan plan, PlanOf(path, options));
-    CopyOut(InfoFrom(plan.info(), plan.config(), plan.cache().bytes), info);
+    DSV4_RETURN_IF_ERROR(CheckArray(devices, capacity, "devices"));
+    DSV4_ASSIGN_OR_RETURN(const dsv4::OpenOptions in, OptionsFrom(options));
+    const absl::StatusOr<dsv4::EnginePlan> plan = dsv4::PlanBest(path, in);
+    if (!plan.ok()) return dsv4::WithArgumentOf(plan.status(), "options");
+    DSV4_RETURN_IF_ERROR(
+        CopyStructsOut(plan->info().devices, &DeviceFrom, devices, capacity, "devices"));
+    CopyOut(InfoFrom(plan->info(), plan->config(), plan->cache().bytes), info);
     return absl::OkStatus();
-  });
-}
-
-dsv4_status dsv4_plan_device(const char* path, const dsv4_engine_options* options, int32_t device,
-                             dsv4_device_info* info, dsv4_error** error) noexcept {
-  using namespace dsv4::capi;
-  return Guard(error, [&]() -> absl::Status {
-    DSV4_RETURN_IF_ERROR(StructSize(info, "info").status());
-    DSV4_ASSIGN_OR_RETURN(const dsv4::EnginePlan plan, PlanOf(path, options));
-    return FillDevice(plan.info(), device, info);
   });
 }
 

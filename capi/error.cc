@@ -15,7 +15,6 @@
 #include "lib/text/unicode.h"
 
 struct dsv4_error {
-  dsv4_status code;
   const char* message;
   const char* argument;
 };
@@ -29,7 +28,7 @@ struct HeldError : dsv4_error {
 };
 
 // Handed out when there is no memory for another.
-constinit dsv4_error out_of_memory{DSV4_ERR_OUT_OF_HOST_MEMORY, "out of memory", ""};
+constinit dsv4_error out_of_memory{"out of memory", ""};
 
 // Statuses of other codes are INTERNAL.
 constexpr EnumValue<absl::StatusCode> kCodes[] = {
@@ -64,7 +63,7 @@ dsv4_status Fail(const absl::Status& status, dsv4_error** error) {
     if (AppendRepairedUtf8(raw, &message) < raw.size()) {
       absl::StrAppend(&message, kReplacementCharacter);
     }
-    auto* held = new HeldError{{code, "", ""}, OneLine(message), ArgumentOf(status)};
+    auto* held = new HeldError{{"", ""}, OneLine(message), ArgumentOf(status)};
     held->message = held->held_message.c_str();
     held->argument = held->held_argument.c_str();
     *error = held;
@@ -78,10 +77,6 @@ dsv4_status FailOutOfMemory(dsv4_error** error) noexcept {
 }
 
 }  // namespace dsv4::capi
-
-dsv4_status dsv4_error_get_code(const dsv4_error* error) noexcept {
-  return error != nullptr ? error->code : DSV4_OK;
-}
 
 const char* dsv4_error_get_message(const dsv4_error* error) noexcept {
   return error != nullptr ? error->message : "";

@@ -80,29 +80,21 @@ dsv4_status dsv4_grammar_open(const dsv4_engine* engine, dsv4_grammar_kind kind,
   return Open(engine, source, length, "source", compile, grammar, error);
 }
 
-dsv4_status dsv4_grammar_open_tools(const dsv4_engine* engine, const char* tools, size_t length,
-                                    const dsv4_tool_options* options, dsv4_grammar** grammar,
-                                    dsv4_error** error) noexcept {
-  using namespace dsv4::capi;
-  const auto compile = [&](absl::string_view json, auto tokens) -> absl::StatusOr<Shared> {
-    DSV4_ASSIGN_OR_RETURN(const dsv4::grammar::ToolOptions in, ToolOptionsFrom(options));
-    return dsv4::grammar::Grammar::OfTools(json, in, std::move(tokens));
-  };
-  return Open(engine, tools, length, "tools", compile, grammar, error);
-}
-
 dsv4_status dsv4_grammar_open_answer(const dsv4_engine* engine, const char* tools,
                                      size_t tools_length, const char* schema, size_t schema_length,
                                      const dsv4_tool_options* options, dsv4_grammar** grammar,
                                      dsv4_error** error) noexcept {
   using namespace dsv4::capi;
+  const bool tools_alone = schema == nullptr && schema_length == 0 && tools != nullptr;
   const auto compile = [&](absl::string_view json, auto tokens) -> absl::StatusOr<Shared> {
     DSV4_ASSIGN_OR_RETURN(const dsv4::grammar::ToolOptions in, ToolOptionsFrom(options));
+    if (tools_alone) return dsv4::grammar::Grammar::OfTools(json, in, std::move(tokens));
     if (tools == nullptr) return dsv4::grammar::Grammar::OfAnswer(json, in, std::move(tokens));
     DSV4_RETURN_IF_ERROR(CheckArray(tools, tools_length, "tools"));
     return dsv4::grammar::Grammar::OfToolsOrSchema({tools, tools_length}, json, in,
                                                    std::move(tokens));
   };
+  if (tools_alone) return Open(engine, tools, tools_length, "tools", compile, grammar, error);
   return Open(engine, schema, schema_length, "schema", compile, grammar, error);
 }
 

@@ -4,11 +4,9 @@
 
 #include <dsv4/engine.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "capi/guard.h"
 #include "capi/static_text.h"
 #include "capi/struct_io.h"
@@ -41,21 +39,7 @@ dsv4_status dsv4_list_devices(dsv4_device* devices, size_t capacity, size_t* nee
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(CheckArrayOut(devices, capacity, needed, "devices"));
     const std::vector<dsv4::DeviceListing> found = dsv4::ListDevices();
-    // The caller's structs may be longer or shorter than this library's.
-    auto* place = reinterpret_cast<unsigned char*>(devices);
-    uint32_t size = 0;
-    const auto at = [&](size_t i) { return reinterpret_cast<dsv4_device*>(place + i * size); };
-    const size_t filled = std::min(capacity, found.size());
-    for (size_t i = 0; i < filled; ++i) {
-      const std::string name = absl::StrCat("devices[", i, "]");
-      DSV4_ASSIGN_OR_RETURN(const uint32_t own, StructSize(at(i), name));
-      if (i == 0) size = own;
-      if (own != size) {
-        return dsv4::InvalidValue(absl::StrCat(name, ".struct_size"), " is ", own,
-                                  "; devices[0]'s is ", size);
-      }
-    }
-    for (size_t i = 0; i < filled; ++i) CopyOut(DeviceFrom(found[i]), at(i));
+    DSV4_RETURN_IF_ERROR(CopyStructsOut(found, &DeviceFrom, devices, capacity, "devices"));
     *needed = found.size();
     return absl::OkStatus();
   });

@@ -56,16 +56,8 @@ dsv4_status dsv4_session_open(dsv4_engine* engine, const dsv4_session_options* o
 
 void dsv4_session_close(dsv4_session* session) noexcept { delete session; }
 
-void dsv4_session_cancel(dsv4_session* session) noexcept {
-  if (session != nullptr) session->session->Cancel();
-}
-
-void dsv4_session_stop(dsv4_session* session) noexcept {
-  if (session != nullptr) session->session->Stop();
-}
-
-void dsv4_session_resume(dsv4_session* session) noexcept {
-  if (session != nullptr) session->session->Resume();
+void dsv4_session_set_stopped(dsv4_session* session, int32_t stopped) noexcept {
+  if (session != nullptr) session->session->SetStopped(stopped != 0);
 }
 
 dsv4_status dsv4_session_fork(dsv4_session* session, dsv4_session** fork,

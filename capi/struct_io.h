@@ -80,6 +80,30 @@ void CopyOut(const Struct& value, Struct* given) {
   std::memset(bytes + known, 0, size - known);
 }
 
+// Fills the caller's array of structs with the first `capacity` of `values`, as `from` converts
+// them. Its structs may be longer or shorter than this library's, all alike. REQUIRES: CheckArray
+// accepts the array. Errors: those of StructSize.
+template <class Values, class Convert, class Struct>
+absl::Status CopyStructsOut(const Values& values, const Convert& from, Struct* given,
+                            size_t capacity, absl::string_view name) {
+  auto* bytes = reinterpret_cast<uint8_t*>(given);
+  uint32_t size = 0;
+  const auto at = [&](size_t i) { return reinterpret_cast<Struct*>(bytes + i * size); };
+  const size_t filled = std::min<size_t>(capacity, values.size());
+  for (size_t i = 0; i < filled; ++i) {
+    const std::string element = absl::StrCat(name, "[", i, "]");
+    const absl::StatusOr<uint32_t> own = StructSize(at(i), element);
+    if (!own.ok()) return own.status();
+    if (i == 0) size = *own;
+    if (*own != size) {
+      return InvalidValue(absl::StrCat(element, ".struct_size"), " is ", *own, "; ", name,
+                          "[0]'s is ", size);
+    }
+  }
+  for (size_t i = 0; i < filled; ++i) CopyOut(from(values[i]), at(i));
+  return absl::OkStatus();
+}
+
 template <class T>
 absl::Status NotNull(const T* pointer, absl::string_view name) {
   return pointer != nullptr ? absl::OkStatus() : InvalidValue(name, " is NULL");

@@ -21,7 +21,7 @@ static_assert(std::atomic<bool>::is_always_lock_free, "used in a signal handler"
 
 std::atomic<bool> redraw{false};
 
-std::atomic<dsv4_session*> cancelled_by_interrupt{nullptr};
+std::atomic<dsv4_session*> stopped_by_interrupt{nullptr};
 static_assert(std::atomic<dsv4_session*>::is_always_lock_free, "used in a signal handler");
 
 // Holds a byte while `interrupted` or `redraw` is set: what waits for input waits for it too, so
@@ -35,7 +35,7 @@ void OnInterrupt(int number) {
     raise(number);
   } else {
     (void)!write(wake_pipe[1], "", 1);
-    dsv4_session_cancel(cancelled_by_interrupt.load());
+    dsv4_session_set_stopped(stopped_by_interrupt.load(), 1);
   }
   errno = saved_errno;
 }
@@ -111,10 +111,10 @@ void ClearInterrupt() {
   Drain();
 }
 
-CancelOnInterrupt::CancelOnInterrupt(dsv4_session* session) {
-  cancelled_by_interrupt.store(session);
+CancelOnInterrupt::CancelOnInterrupt(dsv4_session* session) { stopped_by_interrupt.store(session); }
+CancelOnInterrupt::~CancelOnInterrupt() {
+  dsv4_session_set_stopped(stopped_by_interrupt.exchange(nullptr), 0);
 }
-CancelOnInterrupt::~CancelOnInterrupt() { cancelled_by_interrupt.store(nullptr); }
 
 bool WriteAll(int fd, std::string_view text) {
   while (!text.empty()) {

@@ -25,7 +25,7 @@ void ClearInterrupt();
 // call.
 bool TakeRedraw();
 
-// While it lives, Ctrl-C also cancels the session's running call. One at a time.
+// While it lives, Ctrl-C also stops the session. One at a time.
 class CancelOnInterrupt {
  public:
   // `session` must outlive this object.

@@ -321,10 +321,8 @@ void Describe(const Options& options) {
   }
   if (options.plan) {
     const dsv4::EngineInfo info = dsv4::Plan(options.model, EngineOptionsOf(options));
-    std::vector<dsv4::DeviceInfo> devices;
-    for (int32_t device = 0; device < info.device_count; ++device) {
-      devices.push_back(dsv4::PlanDevice(options.model, device, EngineOptionsOf(options)));
-    }
+    const std::vector<dsv4::DeviceInfo> devices =
+        dsv4::PlanDevices(options.model, EngineOptionsOf(options));
     WriteOut(options.json ? JsonOf(info, devices) + "\n" : TableOf(info, devices));
   }
 }

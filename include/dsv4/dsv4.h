@@ -15,7 +15,7 @@
  *   second caller and return BUSY.
  * - Exceptions: functions that open a session, dsv4_engine_step, dsv4_engine_suspend and
  *   dsv4_engine_resume may run concurrently on one engine.
- *   dsv4_session_cancel, _stop and _resume may be called by any thread at any time.
+ *   dsv4_session_set_stopped may be called by any thread at any time.
  * - A handle may move between threads. Calls on different handles need no locking by the host.
  * - Steps of several sessions of one engine that run at the same time are computed as one batch.
  * - The library's only threads are the workers of an engine. They end when the engine is freed.
@@ -23,8 +23,8 @@
  * Callbacks
  * - A callback runs on the thread of the call that received it. Exception: the log callback runs on
  *   any thread that logs. It must not compute on an engine (BUSY).
- * - A callback must not call functions on its own session, except dsv4_session_cancel, _stop and
- *   _resume.
+ * - A callback must not call functions on its own session, except
+ *   dsv4_session_set_stopped.
  * - A callback must return: no exception and no longjmp may leave it.
  *
  * Lifetimes
@@ -50,12 +50,11 @@
  *
  * Lost devices
  * DEVICE_LOST means that a GPU, or another process of a group, has failed. No token of the failed
- * step is delivered, and every later call that computes on the engine fails too. A host continues
- * without a restart:
- * - close all sessions and grammars of the engine, then the engine;
- * - open it again, and sessions from their tokens or messages. The same seed gives the same tokens.
- * After some faults (an illegal address, a trap) CUDA does not let the process use that GPU again:
- * opening returns DEVICE_LOST. Only another process can use it then.
+ * step is delivered, and every later call that computes on the engine fails too, until
+ * dsv4_engine_resume has loaded the model again. Sessions keep their tokens and continue with the
+ * same ones. After some faults (an illegal address, a trap) CUDA does not let the process use that
+ * GPU again: resuming returns DEVICE_LOST. Only another process can use it then. An engine of a
+ * group of processes cannot be resumed: close it, and open the group again.
  *
  * Determinism
  * The same build, device, model, options, sampling parameters and seed give the same tokens, bit

@@ -317,7 +317,7 @@ typedef struct dsv4_engine_info {
 /* Opens the model folder or GGUF file `path` (UTF-8, NUL-terminated).
  *
  * - A folder has a model in DeepSeek's layout, or one GGUF model (INVALID_ARGUMENT for several).
- *   Any part of a split GGUF model opens the whole. CUDA does not run GGUF files (UNSUPPORTED).
+ *   Any part of a split GGUF model opens the whole.
  * - options: may be NULL.
  * - On success the caller owns *engine.
  * - A folder without tokenizer.json opens too. Functions that need text then return NOT_FOUND.
@@ -334,7 +334,7 @@ DSV4_API void dsv4_engine_close(dsv4_engine* engine) DSV4_NOEXCEPT;
 DSV4_API dsv4_status dsv4_engine_get_info(const dsv4_engine* engine, dsv4_engine_info* info,
                                           dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Planned memory of one device: see dsv4_plan_device. The CPU backend maps weights once for all
+/* Planned memory of one device: see dsv4_plan. The CPU backend maps weights once for all
  * devices; weight_bytes then counts the bytes that this device reads. */
 typedef struct dsv4_device_info {
   uint32_t struct_size;
@@ -496,17 +496,14 @@ DSV4_API dsv4_status dsv4_engine_resume(dsv4_engine* engine, dsv4_progress_fn pr
  * - Returns the errors that dsv4_engine_open would return for the same arguments. Exception: it
  *   reads no weights, so it does not notice NaN or infinite ones.
  * - On success *info has the settings and the exact number of bytes of that engine.
+ * - devices: receives the memory of up to `capacity` devices; info->device_count says how many
+ * there are. All structs must have the same size. May be NULL if capacity is 0.
  * - Reads the headers of the model's files only. Does not call the progress function and allocates
  *   little memory.
  * - options: may be NULL. */
 DSV4_API dsv4_status dsv4_plan(const char* path, const dsv4_engine_options* options,
-                               dsv4_engine_info* info, dsv4_error** error) DSV4_NOEXCEPT;
-
-/* The same for one device, from 0 to device_count - 1. Errors: also INVALID_ARGUMENT if `device` is
- * out of range. */
-DSV4_API dsv4_status dsv4_plan_device(const char* path, const dsv4_engine_options* options,
-                                      int32_t device, dsv4_device_info* info,
-                                      dsv4_error** error) DSV4_NOEXCEPT;
+                               dsv4_engine_info* info, dsv4_device_info* devices, size_t capacity,
+                               dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Groups: an engine whose devices belong to several processes, on one machine or several, such as
  * two machines with one GPU each. NCCL (libnccl.so.2, the same version everywhere) connects them.

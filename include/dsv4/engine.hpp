@@ -175,18 +175,19 @@ inline EngineInfo Plan(const std::string& path, const EngineOptions& options = {
   detail::CheckAbi();
   const detail::EngineOptionsView view(options);
   EngineInfo info = DSV4_ENGINE_INFO_INIT;
-  detail::Call(dsv4_plan, path.c_str(), view.get(), &info);
+  detail::Call(dsv4_plan, path.c_str(), view.get(), &info, nullptr, std::size_t{0});
   return info;
 }
 
-// The same for one device of the engine.
-inline DeviceInfo PlanDevice(const std::string& path, int32_t device,
-                             const EngineOptions& options = {}) {
-  detail::CheckAbi();
+// The planned memory of each device of that engine.
+inline std::vector<DeviceInfo> PlanDevices(const std::string& path,
+                                           const EngineOptions& options = {}) {
   const detail::EngineOptionsView view(options);
-  DeviceInfo info = DSV4_DEVICE_INFO_INIT;
-  detail::Call(dsv4_plan_device, path.c_str(), view.get(), device, &info);
-  return info;
+  EngineInfo info = Plan(path, options);
+  std::vector<DeviceInfo> devices(static_cast<std::size_t>(info.device_count));
+  for (DeviceInfo& device : devices) device = DSV4_DEVICE_INFO_INIT;
+  detail::Call(dsv4_plan, path.c_str(), view.get(), &info, devices.data(), devices.size());
+  return devices;
 }
 
 // Creates the id of a new group of options.group.size processes that split a model. The host sends
@@ -297,8 +298,8 @@ class Engine {
   Grammar ToolGrammar(std::string_view tools, const ToolOptions& options = {}) const {
     const dsv4_tool_options view = detail::ToolOptionsView(options);
     dsv4_grammar* grammar = nullptr;
-    detail::Call(dsv4_grammar_open_tools, handle_.get(), tools.data(), tools.size(), &view,
-                 &grammar);
+    detail::Call(dsv4_grammar_open_answer, handle_.get(), tools.data(), tools.size(), nullptr,
+                 std::size_t{0}, &view, &grammar);
     return Grammar(grammar);
   }
   // Turns that are JSON of a schema or call tools. Without tools (empty): JSON of the schema.

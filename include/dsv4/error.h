@@ -34,9 +34,6 @@ typedef int32_t dsv4_status;
 
 typedef struct dsv4_error dsv4_error;
 
-/* The error's status code. DSV4_OK for NULL. */
-DSV4_API dsv4_status dsv4_error_get_code(const dsv4_error* error) DSV4_NOEXCEPT;
-
 /* One line of UTF-8 that names the file, key, tensor, argument or value at fault. The string lives
  * as long as the error. "" for NULL. */
 DSV4_API const char* dsv4_error_get_message(const dsv4_error* error) DSV4_NOEXCEPT;

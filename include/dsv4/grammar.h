@@ -65,7 +65,7 @@ typedef int32_t dsv4_tool_choice;
 #define DSV4_TOOL_CHOICE_NONE ((dsv4_tool_choice)1)     /* text without calls */
 #define DSV4_TOOL_CHOICE_REQUIRED ((dsv4_tool_choice)2) /* one or more calls */
 
-/* Options of dsv4_grammar_open_tools and dsv4_grammar_open_answer. All fields 0: any tool may be
+/* Options of dsv4_grammar_open_answer. All fields 0: any tool may be
  * called, and its arguments must match its schema. */
 typedef struct dsv4_tool_options {
   uint32_t struct_size;
@@ -79,23 +79,16 @@ typedef struct dsv4_tool_options {
 #define DSV4_TOOL_OPTIONS_INIT \
   { sizeof(dsv4_tool_options), DSV4_TOOL_CHOICE_AUTO, NULL, 0, 0 }
 
-/* Matches turns that call tools in the model's markup.
+/* Matches turns that call tools in the model's markup, or are JSON of a schema.
  * - tools: a JSON array of functions in OpenAI's form, bare or in objects with the key "function".
  *   Arguments must match the schema "parameters" of their function. Its "strict", if it has one,
  *   replaces `lenient` of the options: with false, constraints that are not supported are left out.
- * - options: may be NULL.
- * Ownership and errors: as in dsv4_grammar_open. */
-DSV4_API dsv4_status dsv4_grammar_open_tools(const dsv4_engine* engine, const char* tools,
-                                             size_t length, const dsv4_tool_options* options,
-                                             dsv4_grammar** grammar,
-                                             dsv4_error** error) DSV4_NOEXCEPT;
-
-/* Matches turns that are JSON of a schema, or call tools.
- * - tools: as for dsv4_grammar_open_tools. NULL for none: then as dsv4_grammar_open.
- * - schema: JSON Schema of the turns without calls.
- * - options: may be NULL. With DSV4_TOOL_CHOICE_AUTO the turn is either JSON or calls, with NONE
- *   JSON, with REQUIRED calls. `lenient` is of the schema, too.
- * Ownership and errors: as in dsv4_grammar_open. */
+ *   NULL: no tools; then as dsv4_grammar_open.
+ * - schema: JSON Schema of the turns without calls. NULL: any text.
+ * - options: may be NULL. With DSV4_TOOL_CHOICE_AUTO the turn is either JSON or calls (without a
+ *   schema, text optionally followed by calls), with NONE the former, with REQUIRED calls.
+ * `lenient` is of the schema, too. Ownership and errors: as in dsv4_grammar_open. INVALID_ARGUMENT
+ * if tools and schema are NULL. */
 DSV4_API dsv4_status dsv4_grammar_open_answer(const dsv4_engine* engine, const char* tools,
                                               size_t tools_length, const char* schema,
                                               size_t schema_length,

@@ -3,9 +3,9 @@
  * A session: one sequence of tokens and its KV cache.
  *
  * A session is used by one thread at a time. It may move between threads. A call while another one
- * runs on the session returns BUSY, except dsv4_session_cancel, _stop and _resume. Sessions of one
- * engine may be used from several threads: steps that run at the same time are computed as one
- * batch, and no result depends on the other sessions.
+ * runs on the session returns BUSY, except dsv4_session_set_stopped. Sessions of one engine may be
+ * used from several threads: steps that run at the same time are computed as one batch, and no
+ * result depends on the other sessions.
  */
 #ifndef DSV4_SESSION_H_
 #define DSV4_SESSION_H_
@@ -126,8 +126,8 @@ DSV4_API dsv4_status dsv4_session_rewind(dsv4_session* session, int64_t position
 /* Computes up to `max_tokens` pending tokens (0 = all), in chunks.
  * - *pending (may be NULL): receives the number of tokens left.
  * - progress: may be NULL.
- * Errors: those of dsv4_session_step. After CANCELLED (by `progress` or dsv4_session_cancel) and
- * OUT_OF_BLOCKS, completed chunks are kept. */
+ * Errors: those of dsv4_session_step. After CANCELLED (by `progress` or dsv4_session_set_stopped)
+ * and OUT_OF_BLOCKS, completed chunks are kept. */
 DSV4_API dsv4_status dsv4_session_prefill(dsv4_session* session, int64_t max_tokens,
                                           dsv4_progress_fn progress, void* progress_user,
                                           int64_t* pending, dsv4_error** error) DSV4_NOEXCEPT;
@@ -175,29 +175,20 @@ typedef struct dsv4_step_result {
 DSV4_API dsv4_status dsv4_session_step(dsv4_session* session, dsv4_step_result* result,
                                        dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Cancels the prefill or step that runs on this session; that call returns CANCELLED.
- * - CPU: within the time of one layer of the running pass. CUDA: within the time of two layers if
- *   the pass has more than 64 tokens. A smaller pass runs to its end, which takes no longer than a
- *   decode step. A pass computes at most prefill_chunk_tokens prompt tokens and, for each session,
- *   one token and its drafts.
- * - Completed passes are kept. The session continues from there, with the same tokens as without
- *   the cancel.
+/* Stops the session (1), or lets it compute again (0). While it is stopped, the running prefill or
+ * step and all later ones return CANCELLED, the later ones before they compute or deliver anything.
+ * So a thread that ends a request need not know whether a call is running. Other functions are not
+ * affected, and a fork is not stopped.
+ * - CPU: the running call ends within the time of one layer of its pass. CUDA: within the time of
+ *   two layers if the pass has more than 64 tokens. A smaller pass runs to its end, which takes no
+ *   longer than a decode step. A pass computes at most prefill_chunk_tokens prompt tokens and, for
+ *   each session, one token and its drafts.
+ * - Completed passes are kept. Afterwards the session continues where it was, with the same tokens
+ *   as without the stop.
  * - Other sessions in the same pass are not affected; their part is computed again.
- * - Does nothing if no call runs. A later call is not cancelled; see dsv4_session_stop.
  * Threads: any thread, at any time between open and close, also from callbacks and signal handlers.
- * Accepts NULL. */
-DSV4_API void dsv4_session_cancel(dsv4_session* session) DSV4_NOEXCEPT;
-
-/* Stops the session, for hosts that end a request from another thread and cannot know whether a
- * call is running.
- * - Cancels the running call as dsv4_session_cancel does.
- * - Until dsv4_session_resume, every prefill and step returns CANCELLED before it computes or
- *   delivers anything. Other functions are not affected, and forks are not stopped.
- * Threads: as dsv4_session_cancel. */
-DSV4_API void dsv4_session_stop(dsv4_session* session) DSV4_NOEXCEPT;
-
-/* Undoes dsv4_session_stop. The session continues where it was. Threads: as dsv4_session_cancel. */
-DSV4_API void dsv4_session_resume(dsv4_session* session) DSV4_NOEXCEPT;
+ * Accepts NULL. Any value but 0 stops. */
+DSV4_API void dsv4_session_set_stopped(dsv4_session* session, int32_t stopped) DSV4_NOEXCEPT;
 
 /* The session's tokens, a view that lives until the next non-const call on the session. Threads:
  * several at once, as for all functions on a const session. BUSY while the session computes. */

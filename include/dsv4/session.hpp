@@ -167,12 +167,11 @@ class Session {
     return detail::TakeStep(result);
   }
 
-  // Cancels the running prefill or step (DSV4_ERR_CANCELLED). Any thread may call it.
-  void Cancel() noexcept { dsv4_session_cancel(handle_.get()); }
-  // Also cancels every later prefill and step, until Resume(). Any thread may call it.
-  void Stop() noexcept { dsv4_session_stop(handle_.get()); }
+  // Cancels the running prefill or step (DSV4_ERR_CANCELLED) and every later one, until
+  // Resume(). Any thread may call it.
+  void Stop() noexcept { dsv4_session_set_stopped(handle_.get(), 1); }
   // Undoes Stop().
-  void Resume() noexcept { dsv4_session_resume(handle_.get()); }
+  void Resume() noexcept { dsv4_session_set_stopped(handle_.get(), 0); }
 
   // The session's tokens, a view that lives until the next non-const call.
   Span<const int32_t> tokens() const {

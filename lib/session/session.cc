@@ -202,7 +202,6 @@ absl::StatusOr<int64_t> Session::Prefill(int64_t max_tokens, const Progress& pro
   if (max_tokens < 0) return InvalidValue("max_tokens", " ", max_tokens, " is negative");
   DSV4_ASSIGN_OR_RETURN(const EngineGate::Visit visit, engine_->gate().Enter());
   DSV4_RETURN_IF_ERROR(CheckNotStopped());
-  timeline_.ForgetCancel();
   const int64_t pending = timeline_.pending();
   DSV4_RETURN_IF_ERROR(
       ComputePrompt(max_tokens == 0 ? pending : std::min(max_tokens, pending), progress));
@@ -257,7 +256,6 @@ absl::Status Session::ChooseNext() {
 absl::StatusOr<StepResult> Session::Step() {
   DSV4_ASSIGN_OR_RETURN(const EngineGate::Visit visit, engine_->gate().Enter());
   DSV4_RETURN_IF_ERROR(CheckStep());
-  timeline_.ForgetCancel();
   log_probs_position_ = -1;
   if (timeline_.ahead() == 0) DSV4_RETURN_IF_ERROR(ChooseNext());
   return Deliver();
@@ -293,7 +291,6 @@ absl::Status Session::StepAll(absl::Span<Session* const> sessions,
     session->log_probs_position_ = -1;
     if (!request.status.ok() || session->mask_job_ != nullptr) continue;
     if (timeline.ahead() > 0 || timeline.pending() == 0) continue;
-    timeline.ForgetCancel();
     request.tokens = timeline.pending();
     request.choose = request.tokens == 1;
     request.one_step = true;

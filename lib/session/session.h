@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session: one mutable timeline of tokens, and its text. Not thread-safe, except Cancel, Stop and
-// Resume. Sessions of one engine may run on any threads; concurrent calls are computed in one
-// batch. No bit of a session depends on the others.
+// A session: one mutable timeline of tokens, and its text. Not thread-safe, except SetStopped.
+// Sessions of one engine may run on any threads; concurrent calls are computed in one batch. No bit
+// of a session depends on the others.
 #pragma once
 
 #include <cstdint>
@@ -97,15 +97,11 @@ class Session {
   static absl::Status StepAll(absl::Span<Session* const> sessions,
                               absl::Span<absl::StatusOr<StepResult>> results);
 
-  // Any thread, any time, signal handlers included. Ends the Prefill or Step that runs, as
-  // Cancelled, after at most one layer of the step being computed; a step whose layers are done
-  // completes. What was computed before is kept: the session can continue from there. A call that
-  // has not begun yet is not cancelled.
-  void Cancel() { timeline_.Cancel(); }
-  // The same, and each Prefill and Step that begins until Resume is cancelled too, before it
-  // computes anything. A fork is not stopped.
-  void Stop() { timeline_.SetStopped(true); }
-  void Resume() { timeline_.SetStopped(false); }
+  // Any thread, any time, signal handlers included. While it is stopped, the Prefill or Step that
+  // runs ends as Cancelled after at most one layer of the step being computed, and later ones end
+  // before they compute anything; a step whose layers are done completes. What was computed before
+  // is kept: the session can continue from there. A fork is not stopped.
+  void SetStopped(bool stopped) { timeline_.SetStopped(stopped); }
 
   // Truncates to the first `position` tokens; the removed tokens no longer affect the text. Returns
   // how many tokens the next Prefill or Step computes again: those after the last restore point of

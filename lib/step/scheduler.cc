@@ -135,7 +135,7 @@ void Scheduler::CompleteCancelled() {
   MutexLock lock(&mutex_);
   for (size_t i = waiting_.size(); i-- > 0;) {
     StepRequest* request = waiting_[i];
-    if (request->last_step == step_ || !request->timeline->cancelled()) continue;
+    if (request->last_step == step_ || !request->timeline->stopped()) continue;
     request->status = request->timeline->CancelledStatus();
     Complete(request);
   }

@@ -21,7 +21,7 @@ StepRunner::StepRunner(ModelRanks* model, std::unique_ptr<Drafter> drafter, int6
       stop_([this] {
         (*between_layers_)();
         return std::any_of(requests_.begin(), requests_.end(), [](const StepRequest* request) {
-          return request->step && request->timeline->cancelled();
+          return request->step && request->timeline->stopped();
         });
       }) {}
 
@@ -112,7 +112,7 @@ void StepRunner::Measured(double seconds) {
 
 void StepRunner::RemoveCancelled() {
   for (StepRequest* request : requests_) {
-    if (!request->status.ok() || !request->timeline->cancelled()) continue;
+    if (!request->status.ok() || !request->timeline->stopped()) continue;
     request->step.reset();
     request->status = request->timeline->CancelledStatus();
   }

@@ -54,7 +54,7 @@ struct SavedGrammar {
 };
 
 // Tokens that are chosen but not yet delivered are ahead: their rows are computed, but callers do
-// not see them. One thread at a time uses a timeline, except for Cancel and SetStopped.
+// not see them. One thread at a time uses a timeline, except for SetStopped.
 class Timeline {
  public:
   // For verification: sees the logits that the token at a position is chosen from.
@@ -129,13 +129,9 @@ class Timeline {
   absl::Span<const PositionLogProbs> prompt_log_probs() const { return prompt_log_probs_; }
   int64_t prompt_log_probs_begin() const { return prompt_log_probs_wanted_.begin; }
 
-  // Any thread; see Session::Cancel.
-  void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
-  void ForgetCancel() { cancelled_.store(false, std::memory_order_relaxed); }
-  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed) || stopped(); }
   // The status of a step that was cancelled. Does not throw.
   absl::Status CancelledStatus() const;
-  // Any thread; see Session::Stop.
+  // Any thread; see Session::SetStopped.
   void SetStopped(bool stopped) { stopped_.store(stopped, std::memory_order_relaxed); }
   bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
 
@@ -185,7 +181,7 @@ class Timeline {
   PromptLogProbs prompt_log_probs_wanted_;
   std::vector<PositionLogProbs> prompt_log_probs_;
   LogitsTap logits_tap_;
-  std::atomic<bool> cancelled_{false}, stopped_{false};
+  std::atomic<bool> stopped_{false};
 };
 
 }  // namespace dsv4

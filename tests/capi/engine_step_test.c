@@ -188,7 +188,6 @@ static void test_one_runs_out_of_blocks(void) {
     EXPECT((statuses[1] != DSV4_OK) == (errors[1] != NULL));
     if (statuses[1] != DSV4_OK) {
       EXPECT(statuses[1] == DSV4_ERR_OUT_OF_BLOCKS);
-      EXPECT(dsv4_error_get_code(errors[1]) == DSV4_ERR_OUT_OF_BLOCKS);
       EXPECT(strstr(dsv4_error_get_message(errors[1]), "block") != NULL);
       ++refused;
     }

@@ -82,17 +82,17 @@ static void test_options(void) {
   options.context_tokens = 512;
   options.device_weight_bytes = 1;
   dsv4_engine_info limited = DSV4_ENGINE_INFO_INIT;
-  EXPECT(dsv4_plan(MODEL, &options, &limited, NULL) == DSV4_OK);
+  EXPECT(dsv4_plan(MODEL, &options, &limited, NULL, 0, NULL) == DSV4_OK);
   options.backend = DSV4_BACKEND_CPU;
-  EXPECT(dsv4_plan(MODEL, &options, &limited, NULL) == DSV4_OK);
+  EXPECT(dsv4_plan(MODEL, &options, &limited, NULL, 0, NULL) == DSV4_OK);
   EXPECT(limited.device_count == 1 && limited.backend_reason[0] == '\0');
   EXPECT(limited.second_set_operators[0] == '\0');
   /* A number of devices without their indices. */
   options.device_count = 2;
-  EXPECT(dsv4_plan(MODEL, &options, &limited, NULL) == DSV4_OK);
+  EXPECT(dsv4_plan(MODEL, &options, &limited, NULL, 0, NULL) == DSV4_OK);
   EXPECT(limited.device_count == 2);
   options = (dsv4_engine_options)DSV4_ENGINE_OPTIONS_INIT;
-  EXPECT(dsv4_plan(MODEL, &options, &limited, NULL) == DSV4_OK);
+  EXPECT(dsv4_plan(MODEL, &options, &limited, NULL, 0, NULL) == DSV4_OK);
   EXPECT(strstr(limited.backend_reason, "the CPU: about ") != NULL ||
          strstr(limited.backend_reason, "; not the CPU: about ") != NULL);
   dsv4_engine* engine = NULL;
@@ -151,7 +151,7 @@ static void test_settings(void) {
     dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
     options.settings = settings;
     options.setting_count = 2;
-    EXPECT_FAILS(dsv4_plan(MODEL, &options, &info, &error), cases[i].code, cases[i].text);
+    EXPECT_FAILS(dsv4_plan(MODEL, &options, &info, NULL, 0, &error), cases[i].code, cases[i].text);
   }
   /* The last one of a key counts. */
   {
@@ -160,7 +160,7 @@ static void test_settings(void) {
     dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
     options.settings = settings;
     options.setting_count = 2;
-    EXPECT_OK(dsv4_plan(MODEL, &options, &info, &error));
+    EXPECT_OK(dsv4_plan(MODEL, &options, &info, NULL, 0, &error));
     EXPECT(strcmp(info.cache_format, "bf16") == 0);
   }
   /* AUTO that takes the CPU waits for no driver; the CPU on request has no such setting. */
@@ -170,9 +170,9 @@ static void test_settings(void) {
     dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
     options.settings = &setting;
     options.setting_count = 1;
-    EXPECT_OK(dsv4_plan(MODEL, &options, &info, &error));
+    EXPECT_OK(dsv4_plan(MODEL, &options, &info, NULL, 0, &error));
     options.backend = DSV4_BACKEND_CPU;
-    EXPECT_FAILS(dsv4_plan(MODEL, &options, &info, &error), DSV4_ERR_UNSUPPORTED,
+    EXPECT_FAILS(dsv4_plan(MODEL, &options, &info, NULL, 0, &error), DSV4_ERR_UNSUPPORTED,
                  "option step_limit_seconds: backend cpu waits for no driver");
   }
 }
@@ -183,10 +183,10 @@ static void test_two_devices(void) {
   dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
   dsv4_engine_info one = DSV4_ENGINE_INFO_INIT, two = DSV4_ENGINE_INFO_INIT;
   options.context_tokens = 512;
-  EXPECT(dsv4_plan(MODEL, &options, &one, NULL) == DSV4_OK);
+  EXPECT(dsv4_plan(MODEL, &options, &one, NULL, 0, NULL) == DSV4_OK);
   options.device_count = 2;
   options.devices = both;
-  EXPECT(dsv4_plan(MODEL, &options, &two, NULL) == DSV4_OK);
+  EXPECT(dsv4_plan(MODEL, &options, &two, NULL, 0, NULL) == DSV4_OK);
   EXPECT(one.device_count == 1 && two.device_count == 2);
   EXPECT(one.step_exchanges == 0 && one.token_exchange_bytes == 0);
   /* Four of each of 6 layers, and the logits. */
@@ -206,22 +206,25 @@ static void test_two_devices(void) {
   opened.canary = two.canary; /* not of a plan */
   EXPECT(memcmp(&two, &opened, sizeof two) == 0);
   uint64_t weights = 0, cache = 0, workspace = 0;
+  dsv4_device_info planned[3] = {DSV4_DEVICE_INFO_INIT, DSV4_DEVICE_INFO_INIT,
+                                 DSV4_DEVICE_INFO_INIT};
+  planned[2].index = 77; /* there are two */
+  EXPECT_OK(dsv4_plan(MODEL, &options, &two, planned, 3, &error));
+  EXPECT(planned[2].index == 77);
   for (int32_t i = 0; i < 2; ++i) {
-    dsv4_device_info planned = DSV4_DEVICE_INFO_INIT;
-    EXPECT_OK(dsv4_plan_device(MODEL, &options, i, &planned, &error));
-    EXPECT(planned.index == i && planned.weight_bytes < one.weight_bytes);
-    weights += planned.weight_bytes;
-    cache += planned.cache_bytes;
-    workspace += planned.workspace_bytes;
+    EXPECT(planned[i].index == i && planned[i].weight_bytes < one.weight_bytes);
+    weights += planned[i].weight_bytes;
+    cache += planned[i].cache_bytes;
+    workspace += planned[i].workspace_bytes;
   }
   /* What is not split both read. */
   EXPECT(weights > two.weight_bytes);
   EXPECT(cache == two.cache_bytes && workspace == two.workspace_bytes);
-  dsv4_device_info none = DSV4_DEVICE_INFO_INIT;
-  EXPECT_FAILS(dsv4_plan_device(MODEL, &options, 2, &none, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "device is 2; the engine has 2 devices");
-  EXPECT_FAILS(dsv4_plan_device(MODEL, &options, -1, &none, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "device is -1");
+  EXPECT_FAILS(dsv4_plan(MODEL, &options, &two, NULL, 1, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "devices is NULL, but its size is 1");
+  planned[1].struct_size -= 4;
+  EXPECT_FAILS(dsv4_plan(MODEL, &options, &two, planned, 2, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "devices[1].struct_size");
   dsv4_engine_close(engine);
 }
 
@@ -254,16 +257,16 @@ static void test_groups(void) {
   EXPECT_FAILS(dsv4_group_serve(MODEL, &options, &error), DSV4_ERR_UNSUPPORTED,
                "group_size = 2 on backend cpu");
   group.size = 1;
-  EXPECT_FAILS(dsv4_plan(MODEL, &options, &info, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(dsv4_plan(MODEL, &options, &info, NULL, 0, &error), DSV4_ERR_INVALID_ARGUMENT,
                "options.group.size is 1");
   group.size = 9;
-  EXPECT_FAILS(dsv4_plan(MODEL, &options, &info, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(dsv4_plan(MODEL, &options, &info, NULL, 0, &error), DSV4_ERR_INVALID_ARGUMENT,
                "group_size = 9 is not in 1..8");
   group.size = 0;
-  EXPECT_FAILS(dsv4_plan(MODEL, &options, &info, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(dsv4_plan(MODEL, &options, &info, NULL, 0, &error), DSV4_ERR_INVALID_ARGUMENT,
                "option group_rank = 1");
   group.reserved = 1;
-  EXPECT_FAILS(dsv4_plan(MODEL, &options, &info, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(dsv4_plan(MODEL, &options, &info, NULL, 0, &error), DSV4_ERR_INVALID_ARGUMENT,
                "options.group.reserved");
 }
 
@@ -356,12 +359,12 @@ static void test_drafters(void) {
     dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
     if (cases[i].refusal != NULL) {
       EXPECT_FAILS(
-          dsv4_plan(cases[i].model, &options, &info, &error),
+          dsv4_plan(cases[i].model, &options, &info, NULL, 0, &error),
           cases[i].asked == DSV4_DRAFTER_NONE ? DSV4_ERR_INVALID_ARGUMENT : DSV4_ERR_NOT_FOUND,
           cases[i].refusal);
       continue;
     }
-    EXPECT_OK(dsv4_plan(cases[i].model, &options, &info, &error));
+    EXPECT_OK(dsv4_plan(cases[i].model, &options, &info, NULL, 0, &error));
     EXPECT(info.drafter == cases[i].found);
     EXPECT(info.checkpoint_drafter == cases[i].checkpoint);
     EXPECT(info.max_draft_tokens == cases[i].most);
@@ -401,10 +404,10 @@ static void test_default_drafts(void) {
     dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
     dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
     options.drafter = cases[i].asked;
-    EXPECT_OK(dsv4_plan(cases[i].model, &options, &info, &error));
+    EXPECT_OK(dsv4_plan(cases[i].model, &options, &info, NULL, 0, &error));
     EXPECT(info.drafter == cases[i].used && info.max_draft_tokens == cases[i].most);
     options.max_draft_tokens = -1;
-    EXPECT_OK(dsv4_plan(cases[i].model, &options, &info, &error));
+    EXPECT_OK(dsv4_plan(cases[i].model, &options, &info, NULL, 0, &error));
     EXPECT(info.drafter == DSV4_DRAFTER_NONE && info.max_draft_tokens == 0);
   }
 }

@@ -182,7 +182,6 @@ void RefuseEach(const Call& call, long most = kAll) {
     refusing::left = -1;
     const bool refused = refusing::refused;
     EXPECT(status == call.wanted || (refused && status == DSV4_ERR_OUT_OF_HOST_MEMORY));
-    EXPECT(dsv4_error_get_code(error) == status);
     EXPECT((dsv4_error_get_message(error)[0] != '\0') == (status != DSV4_OK));
     dsv4_error_free(error);
     call.after(status);
@@ -266,8 +265,8 @@ void TestSteps(const World& world, const Tokens& straight, int given, int32_t dr
                     world.engine, sessions, 2, nullptr, nullptr, results, statuses, errors, error);
                 for (int i = 0; i < 2; ++i) {
                   if (status != DSV4_OK) EXPECT(statuses[i] == status && errors[i] == nullptr);
-                  const dsv4_status own = dsv4_error_get_code(errors[i]);
-                  if (status == DSV4_OK) EXPECT(own == statuses[i]);
+                  const dsv4_status own = status == DSV4_OK ? statuses[i] : DSV4_OK;
+                  EXPECT((errors[i] != nullptr) == (own != DSV4_OK));
                   EXPECT(own == DSV4_OK || own == DSV4_ERR_OUT_OF_HOST_MEMORY ||
                          (i == 0 && own == DSV4_ERR_INVALID_ARGUMENT));
                   dsv4_error_free(errors[i]);
@@ -468,10 +467,10 @@ void TestGrammars(const World& world, long most) {
               },
               opened},
              most);
-  RefuseEach({"grammar_open_tools", [] {},
+  RefuseEach({"grammar_open_answer of tools", [] {},
               [&](dsv4_error** error) {
-                return dsv4_grammar_open_tools(world.engine, kTools, sizeof kTools - 1, nullptr,
-                                               &grammar, error);
+                return dsv4_grammar_open_answer(world.engine, kTools, sizeof kTools - 1, nullptr, 0,
+                                                nullptr, &grammar, error);
               },
               opened},
              most);

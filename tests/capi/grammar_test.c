@@ -43,27 +43,32 @@ static void test_errors(dsv4_engine* engine) {
                DSV4_ERR_INVALID_ARGUMENT, "source is NULL");
   EXPECT_FAILS(dsv4_grammar_open(engine, DSV4_GRAMMAR_REGEX, "a", 1, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "grammar is NULL");
-  EXPECT_FAILS(dsv4_grammar_open_tools(engine, "[]", 2, NULL, &grammar, &error),
+  EXPECT_FAILS(dsv4_grammar_open_answer(engine, "[]", 2, NULL, 0, NULL, &grammar, &error),
                DSV4_ERR_INVALID_ARGUMENT, "at least one tool");
   options.name = "unknown";
-  EXPECT_FAILS(dsv4_grammar_open_tools(engine, kTools, strlen(kTools), &options, &grammar, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "no tool is named \"unknown\"");
+  EXPECT_FAILS(
+      dsv4_grammar_open_answer(engine, kTools, strlen(kTools), NULL, 0, &options, &grammar, &error),
+      DSV4_ERR_INVALID_ARGUMENT, "no tool is named \"unknown\"");
   options.name = NULL;
   options.choice = 3;
-  EXPECT_FAILS(dsv4_grammar_open_tools(engine, kTools, strlen(kTools), &options, &grammar, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "options.choice is 3");
+  EXPECT_FAILS(
+      dsv4_grammar_open_answer(engine, kTools, strlen(kTools), NULL, 0, &options, &grammar, &error),
+      DSV4_ERR_INVALID_ARGUMENT, "options.choice is 3");
   options.choice = DSV4_TOOL_CHOICE_AUTO;
   options.lenient = 2;
-  EXPECT_FAILS(dsv4_grammar_open_tools(engine, kTools, strlen(kTools), &options, &grammar, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "options.lenient is 2");
+  EXPECT_FAILS(
+      dsv4_grammar_open_answer(engine, kTools, strlen(kTools), NULL, 0, &options, &grammar, &error),
+      DSV4_ERR_INVALID_ARGUMENT, "options.lenient is 2");
   options.lenient = 0;
   options.quick = -1;
-  EXPECT_FAILS(dsv4_grammar_open_tools(engine, kTools, strlen(kTools), &options, &grammar, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "options.quick is -1");
+  EXPECT_FAILS(
+      dsv4_grammar_open_answer(engine, kTools, strlen(kTools), NULL, 0, &options, &grammar, &error),
+      DSV4_ERR_INVALID_ARGUMENT, "options.quick is -1");
   options.quick = 0;
   options.struct_size = 8;
-  EXPECT_FAILS(dsv4_grammar_open_tools(engine, kTools, strlen(kTools), &options, &grammar, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "options.struct_size is 8");
+  EXPECT_FAILS(
+      dsv4_grammar_open_answer(engine, kTools, strlen(kTools), NULL, 0, &options, &grammar, &error),
+      DSV4_ERR_INVALID_ARGUMENT, "options.struct_size is 8");
   EXPECT(grammar == NULL);
   EXPECT_FAILS(dsv4_grammar_open(engine, 4, "a", 1, &grammar, &error), DSV4_ERR_INVALID_ARGUMENT,
                "kind is 4; expected a DSV4_GRAMMAR_ value");
@@ -89,7 +94,8 @@ static void test_quick(dsv4_engine* engine) {
   EXPECT(grammar == NULL);
   EXPECT_OK(dsv4_grammar_open_answer(engine, NULL, 0, kSchema, strlen(kSchema), &options, &grammar,
                                      &error));
-  EXPECT_OK(dsv4_grammar_open_tools(engine, kTools, strlen(kTools), &options, &other, &error));
+  EXPECT_OK(
+      dsv4_grammar_open_answer(engine, kTools, strlen(kTools), NULL, 0, &options, &other, &error));
   dsv4_grammar_close(grammar);
   dsv4_grammar_close(other);
   options.quick = 0;
@@ -187,7 +193,8 @@ static void test_answers(dsv4_engine* engine) {
   EXPECT_OK(dsv4_grammar_open(engine, DSV4_GRAMMAR_EBNF, kRules, strlen(kRules), &ebnf, &error));
   options.choice = DSV4_TOOL_CHOICE_REQUIRED;
   options.name = "stop";
-  EXPECT_OK(dsv4_grammar_open_tools(engine, kTools, strlen(kTools), &options, &tools, &error));
+  EXPECT_OK(
+      dsv4_grammar_open_answer(engine, kTools, strlen(kTools), NULL, 0, &options, &tools, &error));
   options.choice = DSV4_TOOL_CHOICE_AUTO;
   options.name = NULL;
   EXPECT_OK(dsv4_grammar_open_answer(engine, kTools, strlen(kTools), kSchema, strlen(kSchema),

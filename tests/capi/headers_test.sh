@@ -32,7 +32,7 @@ awk '
         $0 ~ /(^|[^a-z_])(bool|enum|size_t|long|unsigned|int) /) print name " has the member " $0
   }
   /\.\.\./ { print "variadic: " $0 }
-  /^DSV4_API dsv4_status / && !/dsv4_error\*\* error\) DSV4_NOEXCEPT;$/ && !/ dsv4_error_get_code\(/ { print "without an error at its end: " $0 }
+  /^DSV4_API dsv4_status / && !/dsv4_error\*\* error\) DSV4_NOEXCEPT;$/ { print "without an error at its end: " $0 }
   /^DSV4_API / && !/DSV4_NOEXCEPT;$/ { print "may throw: " $0 }
 ' structs="$place/structs" "$place/lines" >"$place/findings"
 [ ! -s "$place/findings" ] || { cat "$place/findings"; fail "the headers break rules of the ABI"; }

@@ -75,7 +75,7 @@ void Exhaust(const char* name, const std::function<dsv4_status()>& call,
       left = allocations;
       const dsv4_status status = call();
       left = -1;
-      EXPECT(dsv4_error_get_code(error) == status);
+      EXPECT((error != nullptr) == (status != DSV4_OK));
       if (status == DSV4_OK) break;
       // Where the error itself finds no memory, it says so.
       const bool expected =
@@ -122,7 +122,7 @@ void TestLoading(const dsv4_engine_options& options) {
       [&] { dsv4_tokenizer_close(tokenizer); });
   dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
   Exhaust(
-      "dsv4_plan", [&] { return dsv4_plan(kModel, &options, &info, &error); }, Nothing);
+      "dsv4_plan", [&] { return dsv4_plan(kModel, &options, &info, nullptr, 0, &error); }, Nothing);
   std::vector<char> json(4096);
   size_t needed = 0;
   Exhaust(

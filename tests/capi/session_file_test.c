@@ -302,7 +302,7 @@ static void test_plan(void) {
   options.max_draft_tokens = 2;
   dsv4_engine_info plan = DSV4_ENGINE_INFO_INIT;
   dsv4_engine_info opened = DSV4_ENGINE_INFO_INIT;
-  EXPECT_OK(dsv4_plan(MODEL, &options, &plan, &error));
+  EXPECT_OK(dsv4_plan(MODEL, &options, &plan, NULL, 0, &error));
   dsv4_engine* engine = open_engine(options);
   EXPECT_OK(dsv4_engine_get_info(engine, &opened, &error));
   EXPECT(plan.weight_bytes > 20000000 && plan.cache_bytes > 0 && plan.workspace_bytes > 0);
@@ -310,14 +310,18 @@ static void test_plan(void) {
   opened.canary = plan.canary;
   EXPECT(memcmp(&plan, &opened, sizeof plan) == 0);
   dsv4_engine_close(engine);
-  EXPECT_FAILS(dsv4_plan(NULL, &options, &plan, &error), DSV4_ERR_INVALID_ARGUMENT, "path is NULL");
-  EXPECT_FAILS(dsv4_plan(MODEL, &options, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "info is NULL");
-  EXPECT_FAILS(dsv4_plan("/nonexistent", NULL, &plan, &error), DSV4_ERR_NOT_FOUND, "config.json");
+  EXPECT_FAILS(dsv4_plan(NULL, &options, &plan, NULL, 0, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "path is NULL");
+  EXPECT_FAILS(dsv4_plan(MODEL, &options, NULL, NULL, 0, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "info is NULL");
+  EXPECT_FAILS(dsv4_plan("/nonexistent", NULL, &plan, NULL, 0, &error), DSV4_ERR_NOT_FOUND,
+               "config.json");
   const char* const exact[] = {"numerics=exact"};
   options.settings = exact;
   options.setting_count = 1;
   options.backend = DSV4_BACKEND_CPU;
-  EXPECT_FAILS(dsv4_plan(MODEL, &options, &plan, &error), DSV4_ERR_UNSUPPORTED, "reference");
+  EXPECT_FAILS(dsv4_plan(MODEL, &options, &plan, NULL, 0, &error), DSV4_ERR_UNSUPPORTED,
+               "reference");
 }
 
 int main(void) {

@@ -83,8 +83,7 @@ static void test_address_space(void) {
       options.threads = 8;
       if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(3);
       const dsv4_status status = dsv4_engine_open(MODEL, &options, &engine, &error);
-      const int named = dsv4_error_get_code(error) == status &&
-                        (status == DSV4_OK || dsv4_error_get_message(error)[0] != '\0');
+      const int named = status == DSV4_OK || dsv4_error_get_message(error)[0] != '\0';
       dsv4_engine_close(engine);
       _exit(named && (status == DSV4_OK || status == DSV4_ERR_OUT_OF_HOST_MEMORY) ? 0 : 1);
     }

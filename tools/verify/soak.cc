@@ -93,7 +93,7 @@ void Soak::Run() {
       const int64_t steps = slot.steps;
       const MutexLock alive(&slot.life);
       if (slot.living == nullptr || steps == cancelled_at[chosen] || random() % 8 != 0) continue;
-      slot.living->Cancel();
+      slot.living->SetStopped(true);
       cancelled_at[chosen] = steps;
     }
     for (std::thread& thread : threads) thread.join();
@@ -138,6 +138,7 @@ absl::Status Soak::OneText(Slot* slot, const Straight& straight, uint64_t salt,
     const absl::StatusOr<StepResult> step = slot->session->Step();
     if (absl::IsCancelled(step.status())) {
       ++cancelled_;
+      slot->session->SetStopped(false);
       continue;
     }
     DSV4_RETURN_IF_ERROR(step.status());

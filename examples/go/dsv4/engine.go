@@ -43,21 +43,36 @@ func Plan(path string, options *EngineOptions) (EngineInfo, error) {
 	cPath, cOptions := memory.cString("path", path), options.c(&memory)
 	info := C.dsv4_engine_info{struct_size: C.sizeof_dsv4_engine_info}
 	err := memory.check(func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_plan(cPath, cOptions, &info, failure)
+		return C.dsv4_plan(cPath, cOptions, &info, nil, 0, failure)
 	})
 	return newEngineInfo(&info), err
 }
 
-// PlanDevice returns what Plan does, of one device of the engine.
-func PlanDevice(path string, options *EngineOptions, device int32) (DeviceInfo, error) {
-	memory := arena{err: checkABI()}
+// PlanDevices returns the planned memory of each device of that engine.
+func PlanDevices(path string, options *EngineOptions) ([]DeviceInfo, error) {
+	plan, err := Plan(path, options)
+	if err != nil {
+		return nil, err
+	}
+	memory := arena{}
 	defer memory.free()
 	cPath, cOptions := memory.cString("path", path), options.c(&memory)
-	info := C.dsv4_device_info{struct_size: C.sizeof_dsv4_device_info}
-	err := memory.check(func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_plan_device(cPath, cOptions, C.int32_t(device), &info, failure)
+	info := C.dsv4_engine_info{struct_size: C.sizeof_dsv4_engine_info}
+	found := make([]C.dsv4_device_info, plan.DeviceCount)
+	for i := range found {
+		found[i].struct_size = C.sizeof_dsv4_device_info
+	}
+	err = memory.check(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_plan(cPath, cOptions, &info, &found[0], C.size_t(len(found)), failure)
 	})
-	return newDeviceInfo(&info), err
+	if err != nil {
+		return nil, err
+	}
+	devices := make([]DeviceInfo, len(found))
+	for i := range found {
+		devices[i] = newDeviceInfo(&found[i])
+	}
+	return devices, nil
 }
 
 // Device is a device that an engine can use.

@@ -92,7 +92,7 @@ func (e *Engine) stepAll(ctx context.Context, sessions []*Session,
 	failures := make([]*C.dsv4_error, count)
 	cPass := pass{array(&memory, pointers), C.size_t(count), array(&memory, results),
 		pointer(statuses), pointer(failures)}
-	unwatch := watch(ctx, pointers...)
+	unwatch := watch(ctx, sessions...)
 	err := check(func(failure **C.dsv4_error) C.dsv4_status {
 		return step(&memory, &cPass, failure)
 	})

@@ -77,7 +77,7 @@ func (e *Engine) ToolGrammar(tools string, options *ToolOptions) (*Grammar, erro
 	}
 	return e.openGrammar(tools, func(text *C.char, length C.size_t, grammar **C.dsv4_grammar,
 		failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_grammar_open_tools(e.c, text, length, c, grammar, failure)
+		return C.dsv4_grammar_open_answer(e.c, text, length, nil, 0, c, grammar, failure)
 	})
 }
 

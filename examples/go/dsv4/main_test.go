@@ -170,8 +170,9 @@ func TestPlanIsWhatIsOpened(t *testing.T) {
 	expect(t, info.Canary, CanaryPassed)
 	info.Canary = CanaryNone
 	expect(t, info, planned)
-	device := must(PlanDevice(model, options, 0))(t)
-	expect(t, device.WeightBytes, info.WeightBytes)
+	devices := must(PlanDevices(model, options))(t)
+	expect(t, len(devices), 1)
+	expect(t, devices[0].WeightBytes, info.WeightBytes)
 	expect(t, info.ContextTokens, 1024)
 	expect(t, info.MaxSessions, 2)
 	expect(t, info.CacheFormat, "bf16")
@@ -228,7 +229,7 @@ func TestHandlesCloseInAnyOrder(t *testing.T) {
 	expect(t, len(goOn(t, session, 3)), 3)
 	session.Close()
 	session.Close()
-	session.Cancel()
+	session.Stop()
 
 	// What is closed is refused.
 	_, err := session.Step(background)

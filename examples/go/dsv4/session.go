@@ -8,6 +8,7 @@ import "C"
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 	"unsafe"
 )
@@ -104,7 +105,8 @@ type Stats struct {
 // Session is one mutable timeline of tokens.
 type Session struct {
 	handle
-	c *C.dsv4_session
+	c       *C.dsv4_session
+	stopped atomic.Bool // by Stop
 }
 
 func newSession(c *C.dsv4_session) *Session {
@@ -116,19 +118,23 @@ func newSession(c *C.dsv4_session) *Session {
 }
 
 // Close frees the session; a call that runs is cancelled.
-func (s *Session) Close() { s.close(func() { C.dsv4_session_cancel(s.c) }) }
+func (s *Session) Close() { s.close(func() { C.dsv4_session_set_stopped(s.c, 1) }) }
 
-// Cancel ends what another goroutine computes on the session. Harmless when nothing runs.
-func (s *Session) Cancel() { s.whileOpen(func() { C.dsv4_session_cancel(s.c) }) }
-
-// Stop cancels also what begins later, until Resume. Any goroutine.
-func (s *Session) Stop() { s.whileOpen(func() { C.dsv4_session_stop(s.c) }) }
+// Stop cancels what another goroutine computes on the session and what begins later, until Resume.
+// Any goroutine.
+func (s *Session) Stop() {
+	s.stopped.Store(true)
+	s.whileOpen(func() { C.dsv4_session_set_stopped(s.c, 1) })
+}
 
 // Resume takes Stop back.
-func (s *Session) Resume() { s.whileOpen(func() { C.dsv4_session_resume(s.c) }) }
+func (s *Session) Resume() {
+	s.stopped.Store(false)
+	s.whileOpen(func() { C.dsv4_session_set_stopped(s.c, 0) })
+}
 
-// watch cancels the sessions when ctx ends, until the function that it returns has been called.
-func watch(ctx context.Context, sessions ...*C.dsv4_session) (unwatch func()) {
+// watch stops the sessions when ctx ends, until the function that it returns has been called.
+func watch(ctx context.Context, sessions ...*Session) (unwatch func()) {
 	if ctx.Done() == nil {
 		return func() {}
 	}
@@ -140,15 +146,13 @@ func watch(ctx context.Context, sessions ...*C.dsv4_session) (unwatch func()) {
 			return
 		case <-ctx.Done():
 		}
-		for {
-			for _, session := range sessions {
-				C.dsv4_session_cancel(session)
-			}
-			// It does not count when the call has not begun yet.
-			select {
-			case <-over:
-				return
-			case <-time.After(time.Millisecond):
+		for _, session := range sessions {
+			C.dsv4_session_set_stopped(session.c, 1)
+		}
+		<-over
+		for _, session := range sessions {
+			if !session.stopped.Load() {
+				C.dsv4_session_set_stopped(session.c, 0)
 			}
 		}
 	}()
@@ -176,7 +180,7 @@ func (s *Session) compute(ctx context.Context, call failing, copied func()) erro
 		return err
 	}
 	defer s.release()
-	unwatch := watch(ctx, s.c)
+	unwatch := watch(ctx, s)
 	err := check(call)
 	unwatch()
 	if err = s.outcome(ctx, err); err == nil {

@@ -59,7 +59,7 @@ struct Slot {
   Mutex mutex;  // the session belongs to one thread at a time
   std::unique_ptr<Session> session ABSL_GUARDED_BY(mutex);
   SamplingParams sampling ABSL_GUARDED_BY(mutex);
-  // For Cancel, which needs no ownership but a session that lives.
+  // For SetStopped, which needs no ownership but a session that lives.
   Mutex life ABSL_ACQUIRED_AFTER(mutex);
   Session* living ABSL_GUARDED_BY(life) = nullptr;  // `session`
 };
@@ -87,6 +87,7 @@ class Soak {
     for (Slot& slot : slots_) {
       const MutexLock lock(&slot.mutex);
       if (slot.session == nullptr) continue;
+      slot.session->SetStopped(false);
       // The session continues, whatever happened to it. Blocks that one session lacks are free for
       // the next.
       for (int i = 0; i < 3; ++i) {
@@ -137,7 +138,7 @@ class Soak {
   // Another thread is likely in a call on this session: calls take nearly all the time.
   static void Cancel(Slot& slot) {
     const MutexLock alive(&slot.life);
-    if (slot.living != nullptr) slot.living->Cancel();
+    if (slot.living != nullptr) slot.living->SetStopped(true);
   }
 
   static void Put(Slot& slot, std::unique_ptr<Session> session)
@@ -163,6 +164,7 @@ class Soak {
       return;
     }
     Session& session = *slot.session;
+    session.SetStopped(false);
     const int64_t tokens = static_cast<int64_t>(session.tokens().size());
     switch (random() % 16) {
       case 0:

@@ -252,9 +252,10 @@ TEST_CASE("a cancelled step ends with the layer it is in, and the session contin
     REQUIRE(session->Prefill(128, nullptr).value() == 172);
     {
       LayerWatch watch(*engine, [&](int64_t layer) {
-        if (layer == at) session->Cancel();
+        if (layer == at) session->SetStopped(true);
       });
       REQUIRE_FAILS(session->Step(), absl::StatusCode::kCancelled, "172 tokens pending");
+      session->SetStopped(false);
       REQUIRE(watch.layers.size() == static_cast<size_t>(at + 1));
       REQUIRE(watch.layers.back().first == at);
     }
@@ -272,7 +273,7 @@ TEST_CASE("the others of a cancelled step are computed without the one that canc
   Sessions sessions(engine, prompts);
   {
     LayerWatch watch(*engine, [&](int64_t layer) {
-      if (layer == 3) sessions.all[0]->Cancel();
+      if (layer == 3) sessions.all[0]->SetStopped(true);
     });
     REQUIRE_OK(Session::StepAll(sessions.all, absl::MakeSpan(sessions.results)));
     // The 19 rows before the second prompt's last token with 45 of the first; then the 19 alone.
@@ -280,6 +281,7 @@ TEST_CASE("the others of a cancelled step are computed without the one that canc
     REQUIRE((watch.layers[4] == std::pair<int64_t, int64_t>(0, 19)));
   }
   REQUIRE_FAILS(sessions.results[0], absl::StatusCode::kCancelled, "50 tokens pending");
+  sessions.all[0]->SetStopped(false);
   REQUIRE_OK(sessions.results[1]);
   for (size_t i = 0; i < 2; ++i) {
     RecordedRun run;
@@ -298,24 +300,13 @@ TEST_CASE("a call that waits for another call's step is cancelled within one lay
       const int32_t before = requests();
       waiting = std::async(std::launch::async, [&] { return sessions.all[1]->Step().status(); });
       while (requests() == before) std::this_thread::yield();
-      sessions.all[1]->Cancel();
+      sessions.all[1]->SetStopped(true);
     }
     // Nothing else ends its wait: the step of the other session does not continue before.
     if (layer == 3) waiting.wait();
   });
   REQUIRE_OK(sessions.all[0]->Step());
   REQUIRE_FAILS(waiting.get(), absl::StatusCode::kCancelled, "20 tokens pending");
-}
-
-TEST_CASE("a cancel while nothing runs does nothing") {
-  const std::shared_ptr<Engine> engine = OpenBundled(Options());
-  const std::unique_ptr<Session> session = OpenColdSession(engine);
-  session->Cancel();
-  REQUIRE_OK(session->Sync(AnyTokens(20, 1)));
-  session->Cancel();
-  REQUIRE_OK(session->Prefill(10, nullptr));
-  session->Cancel();
-  REQUIRE_OK(session->Step());
 }
 
 }  // namespace

@@ -210,20 +210,29 @@ impl Engine {
         let path = memory::c_path(path.as_ref())?;
         options.with_c(None, |options| unsafe {
             // Safety: all pointers are valid during the call, and the struct has none.
-            filled(|info, error| sys::dsv4_plan(path.as_ptr(), options, info, error))
+            filled(|info, error| {
+                sys::dsv4_plan(path.as_ptr(), options, info, std::ptr::null_mut(), 0, error)
+            })
         })
     }
 
-    /// The same for one device of the engine.
-    pub fn plan_device(
+    /// The planned memory of each device of that engine.
+    pub fn plan_devices(
         path: impl AsRef<Path>,
         options: &EngineOptions,
-        device: i32,
-    ) -> Result<DeviceInfo> {
+    ) -> Result<Vec<DeviceInfo>> {
         let path = memory::c_path(path.as_ref())?;
-        options.with_c(None, |options| unsafe {
-            // Safety: as above.
-            filled(|info, error| sys::dsv4_plan_device(path.as_ptr(), options, device, info, error))
+        options.with_c(None, |options| {
+            let found = memory::fill(16, |devices, capacity, needed, error| unsafe {
+                let mut info = sys::dsv4_engine_info::default();
+                // Safety: all pointers are valid during the call.
+                let status =
+                    sys::dsv4_plan(path.as_ptr(), options, &mut info, devices, capacity, error);
+                *needed = info.device_count as usize;
+                status
+            })?;
+            // Safety: the struct has no pointers.
+            Ok(found.into_iter().map(|device| unsafe { DeviceInfo::from_c(device) }).collect())
         })
     }
 

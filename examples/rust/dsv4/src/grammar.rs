@@ -78,7 +78,10 @@ impl Grammar {
         let mut raw = std::ptr::null_mut();
         let (text, length) = (memory::text_pointer(tools), tools.len());
         check(|error| {
-            sys::dsv4_grammar_open_tools(engine, text, length, &options, &mut raw, error)
+            let none = std::ptr::null();
+            sys::dsv4_grammar_open_answer(
+                engine, text, length, none, 0, &options, &mut raw, error,
+            )
         })?;
         Ok(Grammar::own(raw))
     }

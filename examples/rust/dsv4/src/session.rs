@@ -117,26 +117,21 @@ fn lock(session: &Cancellable) -> MutexGuard<'_, Option<RawSession>> {
 pub struct CancelHandle(Cancellable);
 
 impl CancelHandle {
-    /// The call that runs now fails with CANCELLED within one layer's time; one that begins later is
-    /// not cancelled.
-    pub fn cancel(&self) {
-        self.call(sys::dsv4_session_cancel)
-    }
-
-    /// Cancels also what begins later, until [`CancelHandle::resume`].
+    /// The call that runs now fails with CANCELLED within one layer's time, and so do those that begin
+    /// later, until [`CancelHandle::resume`].
     pub fn stop(&self) {
-        self.call(sys::dsv4_session_stop)
+        self.set_stopped(1)
     }
 
     /// Takes [`CancelHandle::stop`] back.
     pub fn resume(&self) {
-        self.call(sys::dsv4_session_resume)
+        self.set_stopped(0)
     }
 
-    fn call(&self, function: unsafe extern "C" fn(*mut sys::dsv4_session)) {
+    fn set_stopped(&self, stopped: i32) {
         if let Some(session) = &*lock(&self.0) {
             // Safety: it is open while the lock is held.
-            unsafe { function(session.0.as_ptr()) }
+            unsafe { sys::dsv4_session_set_stopped(session.0.as_ptr(), stopped) }
         }
     }
 }

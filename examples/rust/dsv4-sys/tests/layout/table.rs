@@ -132,18 +132,15 @@ listing! {
     dsv4_engine_suspend
     dsv4_engine_resume
     dsv4_plan
-    dsv4_plan_device
     dsv4_group_create_id
     dsv4_group_serve
     dsv4_inspect
     dsv4_engine_get_tokenizer
-    dsv4_error_get_code
     dsv4_error_get_message
     dsv4_error_get_argument
     dsv4_error_free
     dsv4_status_get_name
     dsv4_grammar_open
-    dsv4_grammar_open_tools
     dsv4_grammar_open_answer
     dsv4_grammar_get_unenforced
     dsv4_grammar_close
@@ -163,9 +160,7 @@ listing! {
     dsv4_session_rewind
     dsv4_session_prefill
     dsv4_session_step
-    dsv4_session_cancel
-    dsv4_session_stop
-    dsv4_session_resume
+    dsv4_session_set_stopped
     dsv4_session_get_tokens
     dsv4_session_get_log_probs
     dsv4_session_save

@@ -92,8 +92,9 @@ fn the_plan_is_what_is_opened() {
     assert_eq!(info.canary, Canary::PASSED);
     info.canary = Canary::NONE;
     assert_eq!(planned, info);
-    let device = Engine::plan_device(model(), &options, 0).unwrap();
-    assert_eq!(device.weight_bytes, info.weight_bytes);
+    let devices = Engine::plan_devices(model(), &options).unwrap();
+    assert_eq!(devices.len(), 1);
+    assert_eq!(devices[0].weight_bytes, info.weight_bytes);
     assert_eq!((info.context_tokens, info.max_sessions, info.threads), (1024, 2, 1));
     assert_eq!((info.cache_format.as_str(), info.max_draft_tokens), ("bf16", 2));
     assert_eq!((info.checkpoint_drafter, info.drafter), (Drafter::MTP, Drafter::NGRAM));
