@@ -103,7 +103,7 @@ class DsparkDrafter final : public Drafter {
         const bool wanted = draft < request->step->drafts_wanted();
         const int32_t row = request->logits_row + draft;
         rows_.push_back(wanted ? row : -1);
-        previous_.push_back(draft == 0 ? request->timeline->all_tokens().back() : -1 - (row - 1));
+        previous_.push_back(draft == 0 ? request->step->newest() : -1 - (row - 1));
         if (!wanted) continue;
         questions_.push_back(*request->step->LaterDraftQuestion(draft));
         questions_.back().row = row;
@@ -127,7 +127,7 @@ class DsparkDrafter final : public Drafter {
     for (StepRequest* request : requests) {
       if (!request->drafting) continue;
       rows_.push_back(request->logits_row + draft);
-      previous_.push_back(request->timeline->all_tokens().back());
+      previous_.push_back(request->step->newest());
       if (std::optional<LogitQuestion> question = request->step->DraftQuestion()) {
         question->row = rows_.back();
         questions_.push_back(*question);

@@ -71,7 +71,8 @@ class MtpDrafter final : public Drafter {
       for (StepRequest* request : requests) {
         if (!request->drafting) continue;
         const TimelineStep& step = *request->step;
-        batch_.AddMtp(request->timeline->kv(), step.last_draft(), step.new_length() + draft + 1);
+        batch_.AddMtp(request->timeline->kv(), absl::MakeConstSpan(&step.newest(), 1),
+                      step.new_length() + draft + 1);
         sources_.push_back(StreamSource::OfRow(request->draft_row));
         request->draft_row = static_cast<int32_t>(sources_.size()) - 1;
       }

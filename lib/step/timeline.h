@@ -166,7 +166,7 @@ class Timeline {
   const EngineFacts* facts_;
   SessionCounters* counters_;
   const int64_t context_, vocab_;
-  std::vector<int32_t> tokens_;  // reserved to the context; while drafting, drafts lie at its end
+  std::vector<int32_t> tokens_;  // reserved to the context
   int64_t delivered_ = 0;
   int64_t prompt_tokens_ = 0;
   KvSequence kv_;

@@ -110,7 +110,7 @@ std::optional<LogitQuestion> TimelineStep::DraftQuestion() {
       return absl::OkStatus();
     }).IgnoreError();
   }
-  return chooser.Question(timeline_->NextUniform(), draft_allowed_.get());
+  return chooser.Question(timeline_->NextUniform(pushed_drafts_), draft_allowed_.get());
 }
 
 std::optional<LogitQuestion> TimelineStep::LaterDraftQuestion(int32_t later) const {
@@ -203,17 +203,23 @@ bool TimelineStep::Draft(const TokenLogits& logits) {
     return timeline.chooser_.ComputeDistribution(logits, &timeline.distribution_);
   };
   if (!Contained(compute).ok()) return false;
-  const int32_t token = Draw(timeline.distribution_, timeline.NextUniform());
+  const int32_t token = Draw(timeline.distribution_, timeline.NextUniform(pushed_drafts_));
   timeline.speculation_.Add(token);
   timeline.chooser_.Push(token);
-  timeline.tokens_.push_back(token);
-  ++drafts_at_end_;
+  ++pushed_drafts_;
   return static_cast<int32_t>(timeline.speculation_.drafts().size()) < drafts_wanted_ &&
          !timeline.Ends(token);
 }
 
+const int32_t& TimelineStep::newest() const {
+  return pushed_drafts_ > 0 ? timeline_->speculation_.drafts().back() : timeline_->tokens_.back();
+}
+
 void TimelineStep::EndDrafts() {
-  for (; drafts_at_end_ > 0; --drafts_at_end_) timeline_->RemoveLast();
+  for (; pushed_drafts_ > 0; --pushed_drafts_) {
+    timeline_->chooser_.Pop(
+        timeline_->speculation_.drafts()[static_cast<size_t>(pushed_drafts_ - 1)]);
+  }
 }
 
 StepOutcome TimelineStep::Commit() {

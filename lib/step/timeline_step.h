@@ -73,12 +73,12 @@ class TimelineStep {
   // The same for the draft `later` positions after the next one, before that one is known; nullopt
   // if the earlier tokens decide it, or if one answer does not suffice.
   std::optional<LogitQuestion> LaterDraftQuestion(int32_t later) const;
-  // Chooses a draft from the drafter's logits. It lies at the end of Timeline::all_tokens() until
-  // EndDrafts. False: no further drafts.
+  // Chooses a draft from the drafter's logits, after the drafts before it. False: no further
+  // drafts.
   bool Draft(const TokenLogits& logits);
-  absl::Span<const int32_t> last_draft() const {
-    return absl::MakeConstSpan(timeline_->tokens_).subspan(timeline_->tokens_.size() - 1);
-  }
+  // The newest token: the last draft, or without one the last token chosen.
+  const int32_t& newest() const;
+  // The drafts are complete: the chooser follows the chosen tokens alone again.
   void EndDrafts();
 
   // Adds the step's batch tokens, except rejected drafts, to the timeline. Afterwards the object
@@ -101,7 +101,7 @@ class TimelineStep {
   int64_t chosen_ = 0;     // tokens
   int32_t drafts_wanted_ = 0;
   int32_t verified_drafts_ = 0, accepted_drafts_ = 0;
-  int32_t drafts_at_end_ = 0;  // of Timeline::tokens_
+  int32_t pushed_drafts_ = 0;  // that the chooser follows
   int64_t drafter_rows_ = 0;   // Timeline::drafter_rows_ once it is committed
 };
 
