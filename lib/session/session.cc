@@ -235,30 +235,24 @@ void Session::PrepareMask() {
   (void)chooser.Prepare(masks);  // takes the result
 }
 
-absl::Status Session::ChooseNext() {
-  // The prompt but its last token, which is a step that chooses, like any later one.
-  if (timeline_.pending() > 1) {
-    DSV4_RETURN_IF_ERROR(ComputePrompt(timeline_.pending() - 1, nullptr));
-  }
-  PrepareMask();
-  if (timeline_.pending() == 0) {
-    const Stopwatch stopwatch(&stats_.decode_seconds);
-    return timeline_.ChooseFromLogits();
-  }
-  const bool prefills = timeline_.delivered() == timeline_.prompt_tokens();
-  const Stopwatch stopwatch(prefills ? &stats_.prefill_seconds : &stats_.decode_seconds);
-  StepRequest request{.tokens = 1, .choose = true};
-  DSV4_RETURN_IF_ERROR(Run(&request));
-  if (prefills) CountPrefilled(1);
-  return absl::OkStatus();
-}
-
 absl::StatusOr<StepResult> Session::Step() {
   DSV4_ASSIGN_OR_RETURN(const EngineGate::Visit visit, engine_->gate().Enter());
   DSV4_RETURN_IF_ERROR(CheckStep());
   log_probs_position_ = -1;
-  if (timeline_.ahead() == 0) DSV4_RETURN_IF_ERROR(ChooseNext());
-  return Deliver();
+  mask_job_ = nullptr;
+  if (timeline_.ahead() == 0) {
+    // The prompt but its last token, which is a step that chooses, like any later one.
+    if (timeline_.pending() > 1) {
+      DSV4_RETURN_IF_ERROR(ComputePrompt(timeline_.pending() - 1, nullptr));
+    }
+    PrepareMask();
+    if (timeline_.pending() > 0) DSV4_RETURN_IF_ERROR(engine_->scheduler().CheckThread());
+  }
+  request_.emplace().timeline = &timeline_;
+  Session* const self = this;
+  absl::StatusOr<StepResult> result;
+  StepOnce(absl::MakeConstSpan(&self, 1), absl::MakeSpan(&result, 1));
+  return result;
 }
 
 absl::Status Session::StepAll(absl::Span<Session* const> sessions,
@@ -278,8 +272,15 @@ absl::Status Session::StepAll(absl::Span<Session* const> sessions,
     request.status = session->CheckStep();
   }
 
-  const auto start = std::chrono::steady_clock::now();
   PrepareMasks(sessions);
+  StepOnce(sessions, results);
+  return absl::OkStatus();
+}
+
+void Session::StepOnce(absl::Span<Session* const> sessions,
+                       absl::Span<absl::StatusOr<StepResult>> results) {
+  Scheduler& scheduler = sessions[0]->engine_->scheduler();
+  const auto start = std::chrono::steady_clock::now();
   StepCall call(&scheduler);
   for (const Session* session : sessions) {
     const bool decodes = session->mask_job_ != nullptr || session->timeline_.ahead() > 0;
@@ -312,7 +313,6 @@ absl::Status Session::StepAll(absl::Span<Session* const> sessions,
     });
     if (!delivered.ok()) results[i] = delivered;
   }
-  return absl::OkStatus();
 }
 
 // Marks each session, to see one that is named twice; the marks go before a status is made.
@@ -391,7 +391,6 @@ void Session::CountPrefilled(int64_t tokens) {
   Add(&engine_->counters().prefilled_tokens, tokens);
 }
 
-// A session's own part of StepAll.
 absl::StatusOr<StepResult> Session::DeliverStep() {
   DSV4_RETURN_IF_ERROR(request_->status);
   if (mask_job_ != nullptr) return StepResult{};

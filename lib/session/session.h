@@ -163,8 +163,10 @@ class Session {
   void PrepareMask();
   absl::Status Run(StepRequest* request);
   absl::Status ComputePrompt(int64_t tokens, const Progress& progress);
-  // Makes a token lie ahead.
-  absl::Status ChooseNext();
+  // Steps the sessions whose requests have no error: at most one step of the engine. REQUIRES: as
+  // of StepAll; masks are prepared, except of sessions with a mask_job_.
+  static void StepOnce(absl::Span<Session* const> sessions,
+                       absl::Span<absl::StatusOr<StepResult>> results);
   void CountStep(double seconds);
   void CountPrefilled(int64_t tokens);
   absl::StatusOr<StepResult> DeliverStep();
@@ -183,7 +185,7 @@ class Session {
   uint64_t generation_ = 0;
   SessionStats stats_;
   int64_t log_probs_position_ = -1;  // where timeline_.log_probs() are of; -1: nowhere
-  // StepAll's.
+  // Of the step that runs.
   std::optional<StepRequest> request_;
   std::shared_ptr<MaskJob> mask_job_;  // the next token needs it
   bool awaits_mask_ = false;           // the step waits for it, a little
