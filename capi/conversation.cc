@@ -111,20 +111,27 @@ dsv4_status dsv4_session_sync_json(dsv4_session* session, const char* messages, 
                 [&] { return MessagesFromText(messages, length); });
 }
 
-dsv4_status dsv4_session_step_events(dsv4_session* session, dsv4_parser_event_fn callback,
-                                     void* user, dsv4_step_result* result,
-                                     dsv4_error** error) noexcept {
+dsv4_status dsv4_session_step(dsv4_session* session, dsv4_parser_event_fn callback, void* user,
+                              dsv4_step_result* result, dsv4_error** error) noexcept {
   using namespace dsv4::capi;
+  // Calls `step`, and copies its result.
+  const auto deliver = [&](auto step) -> absl::Status {
+    if (result != nullptr) DSV4_RETURN_IF_ERROR(StructSize(result, "result").status());
+    const absl::StatusOr<dsv4::StepResult> taken = step();
+    return result != nullptr ? CopyStepOut(taken, result) : taken.status();
+  };
   return Guard(error, [&] {
-    return WithConversation(session, [&](dsv4::Conversation& conversation) -> absl::Status {
-      if (callback == nullptr) return dsv4::InvalidValue("callback", " is NULL");
-      if (result != nullptr) DSV4_RETURN_IF_ERROR(StructSize(result, "result").status());
-      const absl::StatusOr<dsv4::StepResult> step =
-          conversation.Step([&](const dsv4::ParserEvent& event) {
-            const dsv4_parser_event out = EventOf(event);
-            callback(user, &out);
-          });
-      return result != nullptr ? CopyStepOut(step, result) : step.status();
+    if (callback == nullptr) {
+      return WithExclusive(
+          session, [&](dsv4::Session& tokens) { return deliver([&] { return tokens.Step(); }); });
+    }
+    return WithConversation(session, [&](dsv4::Conversation& conversation) {
+      return deliver([&] {
+        return conversation.Step([&](const dsv4::ParserEvent& event) {
+          const dsv4_parser_event out = EventOf(event);
+          callback(user, &out);
+        });
+      });
     });
   });
 }

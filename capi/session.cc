@@ -142,17 +142,6 @@ dsv4_status dsv4_session_prefill(dsv4_session* session, int64_t max_tokens,
   });
 }
 
-dsv4_status dsv4_session_step(dsv4_session* session, dsv4_step_result* result,
-                              dsv4_error** error) noexcept {
-  using namespace dsv4::capi;
-  return Guard(error, [&] {
-    return WithExclusive(session, [&](dsv4::Session& s) -> absl::Status {
-      DSV4_RETURN_IF_ERROR(StructSize(result, "result").status());
-      return CopyStepOut(s.Step(), result);
-    });
-  });
-}
-
 dsv4_status dsv4_session_get_log_probs(const dsv4_session* session, int64_t position,
                                        float* log_prob, int32_t* top_tokens, float* top_log_probs,
                                        size_t capacity, size_t* top_count,

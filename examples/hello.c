@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   if (!failed) failed = dsv4_session_open(engine, NULL, &session, &error);
   if (!failed) failed = dsv4_session_sync_messages(session, messages, 1, NULL, NULL, &error);
   while (!failed && step.finish == DSV4_FINISH_NONE)
-    failed = dsv4_session_step_events(session, print_text, stdout, &step, &error);
+    failed = dsv4_session_step(session, print_text, stdout, &step, &error);
   printf("\n");
   if (failed)
     fprintf(stderr, "%s: %s\n", dsv4_status_get_name(failed), dsv4_error_get_message(error));

@@ -305,7 +305,8 @@ class Run {
     dsv4_session* session = Session();
     dsv4_step_result step = DSV4_STEP_RESULT_INIT;
     step.text = "";
-    CheckStep(dsv4_session_step(session, in_.Rarely() ? nullptr : &step, &error_), step);
+    CheckStep(dsv4_session_step(session, nullptr, nullptr, in_.Rarely() ? nullptr : &step, &error_),
+              step);
   }
   void StepAll() {
     std::array<dsv4_step_result, kSessions> steps;
@@ -339,8 +340,8 @@ class Run {
     inside_ = Session();
     const uint8_t how = in_.Byte();
     cancels_ = how % 8 == 7;
-    CheckStep(dsv4_session_step_events(inside_, how % 32 == 30 ? nullptr : OnEvent, this,
-                                       how % 16 == 14 ? nullptr : &step, &error_),
+    CheckStep(dsv4_session_step(inside_, how % 32 == 30 ? nullptr : OnEvent, this,
+                                how % 16 == 14 ? nullptr : &step, &error_),
               step);
     inside_ = nullptr;
   }

@@ -17,9 +17,28 @@
  * All other messages are rendered by dsv4_chat_render. Where the format drops the reasoning of an
  * earlier turn, only the tokens of the reasoning are removed.
  *
+ * Steps. dsv4_session_step with a callback samples one token of the assistant's turn.
+ * - The callback receives the events that the token completes, often none. With the last token of
+ *   the turn (result->finish is not DSV4_FINISH_NONE) it also receives held-back text, then END. It
+ *   must not use the session (BUSY).
+ * - The result's text is the token's text, including markup.
+ * - A turn that calls tools finishes with DSV4_FINISH_TOOL_CALL instead of STOP if all its calls
+ *   are complete.
+ * - A control token that begins another turn ends this one with MALFORMED and DSV4_FINISH_STOP. It
+ *   is not part of the message.
+ * - If the last message is the assistant's, with "prefix" (in JSON) or wo_eos, it is the beginning
+ *   of the turn. The events are those of the rest. The reply is the whole turn, without reasoning.
+ * - The id of a tool call is "call_M_N": call N of the assistant's message M, counted from 0. If
+ *   calls in the messages have such an id with this M or a higher one, as where earlier messages
+ *   were left out, M is one more than the highest.
+ * Errors are those of any step, after which the turn can continue, and INVALID_ARGUMENT if the
+ * session was not synced to messages, or if the last message is not followed by an assistant's turn
+ * (it is a whole one of the assistant, or a system message). After OUT_OF_HOST_MEMORY for the
+ * turn's text, the messages must be synced again.
+ *
  * Other functions. All functions of <dsv4/session.h> work on these sessions too. dsv4_session_sync,
- * _rewind and _step change the tokens but not the messages. dsv4_session_step_events then returns
- * INVALID_ARGUMENT until messages are synced again.
+ * _rewind and a step without a callback change the tokens but not the messages. A step with a
+ * callback then returns INVALID_ARGUMENT until messages are synced again.
  */
 #ifndef DSV4_CONVERSATION_H_
 #define DSV4_CONVERSATION_H_
@@ -51,30 +70,8 @@ DSV4_API dsv4_status dsv4_session_sync_json(dsv4_session* session, const char* m
                                             dsv4_sync_result* result,
                                             dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Computes the pending tokens and samples one token of the assistant's turn.
- * - callback: receives the events that the token completes, often none. With the last token of the
- *   turn (result->finish is not DSV4_FINISH_NONE) it also receives held-back text, then END. It
- *   must not use the session (BUSY).
- * - result: may be NULL. Its text is the token's text, including markup.
- * - A turn that calls tools finishes with DSV4_FINISH_TOOL_CALL instead of STOP if all its calls
- *   are complete.
- * - A control token that begins another turn ends this one with MALFORMED and DSV4_FINISH_STOP. It
- *   is not part of the message.
- * - If the last message is the assistant's, with "prefix" (in JSON) or wo_eos, it is the beginning
- *   of the turn. The events are those of the rest. The reply is the whole turn, without reasoning.
- * - The id of a tool call is "call_M_N": call N of the assistant's message M, counted from 0. If
- *   calls in the messages have such an id with this M or a higher one, as where earlier messages
- *   were left out, M is one more than the highest.
- * Errors: those of dsv4_session_step, after which the turn can continue; INVALID_ARGUMENT if the
- * session was not synced to messages, or if the last message is not followed by an assistant's turn
- * (it is a whole one of the assistant, or a system message). After OUT_OF_HOST_MEMORY for the
- * turn's text, the messages must be synced again. */
-DSV4_API dsv4_status dsv4_session_step_events(dsv4_session* session, dsv4_parser_event_fn callback,
-                                              void* user, dsv4_step_result* result,
-                                              dsv4_error** error) DSV4_NOEXCEPT;
-
 /* Steps several sessions of `engine` in one pass, for hosts with one thread. Sessions on messages
- * step as in dsv4_session_step_events, others as in dsv4_session_step.
+ * step as with a callback of dsv4_session_step, others as without.
  * - sessions: [count] distinct sessions of `engine`.
  * - callback: receives the events of each session on messages after the pass, in the order of the
  *   list, with users[i] for sessions[i]. It must not use any of the sessions (BUSY). May be NULL.

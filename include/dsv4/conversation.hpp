@@ -88,7 +88,7 @@ class Conversation {
     detail::EventSink sink{&events_};
     dsv4_step_result result = DSV4_STEP_RESULT_INIT;
     const std::size_t known = events_.size();
-    detail::Call(dsv4_session_step_events, session_.get(), &detail::EventSink::Add,
+    detail::Call(dsv4_session_step, session_.get(), &detail::EventSink::Add,
                  static_cast<void*>(&sink), &result);
     finish_ = result.finish;
     Record(known);

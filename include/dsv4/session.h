@@ -10,6 +10,7 @@
 #ifndef DSV4_SESSION_H_
 #define DSV4_SESSION_H_
 
+#include <dsv4/parser.h>
 #include <dsv4/sampling.h>
 
 DSV4_BEGIN_DECLS
@@ -159,6 +160,9 @@ typedef struct dsv4_step_result {
   { sizeof(dsv4_step_result), 0, 0, 0, NULL }
 
 /* Computes the pending tokens, chooses one token and appends it.
+ * - callback: for a step of the assistant's turn, in a session on messages. Receives the events
+ * that the token completes: see <dsv4/conversation.h>. NULL: a step on tokens, without events.
+ * - result: may be NULL.
  *
  * With drafts (dsv4_sampling.draft_tokens) one forward pass may choose several tokens. They are
  * delivered one per call; the calls after the first compute nothing. Tokens that are not delivered
@@ -172,7 +176,8 @@ typedef struct dsv4_step_result {
  * After an error the computed part of the prompt is kept and the next call continues. *result then
  * has no token, no text and the finish CONTEXT_FULL, CANCELLED or ERROR. BUSY and wrong arguments
  * leave *result unchanged. */
-DSV4_API dsv4_status dsv4_session_step(dsv4_session* session, dsv4_step_result* result,
+DSV4_API dsv4_status dsv4_session_step(dsv4_session* session, dsv4_parser_event_fn callback,
+                                       void* user, dsv4_step_result* result,
                                        dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Stops the session (1), or lets it compute again (0). While it is stopped, the running prefill or

@@ -163,7 +163,7 @@ class Session {
   // Computes the pending tokens and chooses one token.
   StepResult Step() {
     dsv4_step_result result = DSV4_STEP_RESULT_INIT;
-    detail::Call(dsv4_session_step, handle_.get(), &result);
+    detail::Call(dsv4_session_step, handle_.get(), nullptr, nullptr, &result);
     return detail::TakeStep(result);
   }
 

@@ -94,7 +94,7 @@ static void test_from_another_thread(dsv4_engine* engine, const int32_t* prompt,
 
   start(&canceller, 100, 100);
   while (i < kAnswer) {
-    const dsv4_status status = dsv4_session_step(canceller.session, &step, NULL);
+    const dsv4_status status = dsv4_session_step(canceller.session, NULL, NULL, &step, NULL);
     EXPECT(status == DSV4_OK || status == DSV4_ERR_CANCELLED);
     cancelled += status == DSV4_ERR_CANCELLED;
     if (status == DSV4_OK)
@@ -137,7 +137,7 @@ static void test_from_a_callback(const int32_t* prompt, const int32_t* answer) {
   EXPECT_OK(dsv4_session_prefill(session, 1, NULL, NULL, &pending, &error));
   EXPECT(pending == kPrompt - 16 - 1);
   for (i = 0; i < kAnswer; ++i) {
-    EXPECT_OK(dsv4_session_step(session, &step, &error));
+    EXPECT_OK(dsv4_session_step(session, NULL, NULL, &step, &error));
     EXPECT(step.token == answer[i]);
   }
   dsv4_session_close(session);
@@ -155,11 +155,12 @@ static void test_stopped(dsv4_engine* engine, const int32_t* prompt, const int32
   dsv4_session_set_stopped(NULL, 0);
   dsv4_session* session = open_session(engine, NULL);
   EXPECT_OK(dsv4_session_sync(session, prompt, kPrompt, NULL, NULL, &error));
-  EXPECT_OK(dsv4_session_step(session, &step, &error));
+  EXPECT_OK(dsv4_session_step(session, NULL, NULL, &step, &error));
   EXPECT(step.token == answer[0]);
   dsv4_session_set_stopped(session, 1);
   for (i = 0; i < 2; ++i) {
-    EXPECT_FAILS(dsv4_session_step(session, &step, &error), DSV4_ERR_CANCELLED, "stopped");
+    EXPECT_FAILS(dsv4_session_step(session, NULL, NULL, &step, &error), DSV4_ERR_CANCELLED,
+                 "stopped");
     EXPECT(step.finish == DSV4_FINISH_CANCELLED && step.token == -1);
     EXPECT_FAILS(dsv4_session_prefill(session, 0, NULL, NULL, &pending, &error), DSV4_ERR_CANCELLED,
                  "stopped");
@@ -167,12 +168,12 @@ static void test_stopped(dsv4_engine* engine, const int32_t* prompt, const int32
     EXPECT(status == DSV4_ERR_CANCELLED && step.finish == DSV4_FINISH_CANCELLED);
   }
   EXPECT_OK(dsv4_session_fork(session, &fork, &error));
-  EXPECT_OK(dsv4_session_step(fork, &step, &error));
+  EXPECT_OK(dsv4_session_step(fork, NULL, NULL, &step, &error));
   EXPECT(step.token == answer[1]);
   dsv4_session_close(fork);
   dsv4_session_set_stopped(session, 0);
   for (i = 1; i < kAnswer; ++i) {
-    EXPECT_OK(dsv4_session_step(session, &step, &error));
+    EXPECT_OK(dsv4_session_step(session, NULL, NULL, &step, &error));
     EXPECT(step.token == answer[i]);
   }
   dsv4_session_close(session);
@@ -197,7 +198,7 @@ int main(void) {
   EXPECT_OK(dsv4_session_open(engine, &apart, &session, &error));
   EXPECT_OK(dsv4_session_sync(session, prompt, kPrompt, NULL, NULL, &error));
   for (i = 0; i < kAnswer; ++i) {
-    EXPECT_OK(dsv4_session_step(session, &step, &error));
+    EXPECT_OK(dsv4_session_step(session, NULL, NULL, &step, &error));
     answer[i] = step.token;
   }
   dsv4_session_close(session);

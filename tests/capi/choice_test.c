@@ -42,7 +42,7 @@ static void test_log_probs(dsv4_engine* engine) {
   dsv4_session* session = open_session(engine, &sampling);
   EXPECT_OK(dsv4_session_sync(session, list, count, NULL, NULL, &error));
   for (i = 0; i < kAnswerTokens; ++i) {
-    EXPECT_OK(dsv4_session_step(session, &step, &error));
+    EXPECT_OK(dsv4_session_step(session, NULL, NULL, &step, &error));
     list[count++] = step.token;
     expected[i] = log_probs_at(session, begin + i);
     /* Greedy: the most likely token, which is the first of those in order. */
@@ -130,7 +130,7 @@ static void test_allowed(dsv4_engine* engine, int32_t draft_tokens) {
   EXPECT_OK(dsv4_session_sync(session, prompt, count, NULL, NULL, &error));
   for (i = 0; i < 3; ++i) {
     allow_only(session, kScript[i]);
-    EXPECT_OK(dsv4_session_step(session, &step, &error));
+    EXPECT_OK(dsv4_session_step(session, NULL, NULL, &step, &error));
     EXPECT(step.token == kScript[i]);
   }
 
@@ -141,15 +141,16 @@ static void test_allowed(dsv4_engine* engine, int32_t draft_tokens) {
   dsv4_session_close(session);
   for (i = 3; i < kLength; ++i) {
     if (i > 3) allow_only(fork, kScript[i]);
-    EXPECT_OK(dsv4_session_step(fork, &step, &error));
+    EXPECT_OK(dsv4_session_step(fork, NULL, NULL, &step, &error));
     EXPECT(step.token == kScript[i]);
   }
   /* A step that fails keeps it; then all is allowed. */
   EXPECT_OK(dsv4_session_set_allowed(fork, kNone, kVocab / 32, &error));
   for (i = 0; i < 2; ++i)
-    EXPECT_FAILS(dsv4_session_step(fork, &step, &error), DSV4_ERR_INVALID_ARGUMENT, "token");
+    EXPECT_FAILS(dsv4_session_step(fork, NULL, NULL, &step, &error), DSV4_ERR_INVALID_ARGUMENT,
+                 "token");
   EXPECT_OK(dsv4_session_set_allowed(fork, NULL, 0, &error));
-  EXPECT_OK(dsv4_session_step(fork, &step, &error));
+  EXPECT_OK(dsv4_session_step(fork, NULL, NULL, &step, &error));
   /* It is of one token, and a rewind removes it, too. */
   EXPECT_OK(dsv4_session_set_allowed(fork, kNone, kVocab / 32, &error));
   EXPECT_OK(dsv4_session_rewind(fork, (int64_t)count, NULL, &error));
@@ -157,9 +158,9 @@ static void test_allowed(dsv4_engine* engine, int32_t draft_tokens) {
   EXPECT(strcmp(text, kAnswer) == 0);
   /* What is set while drafts wait to be delivered holds for the next token all the same. */
   EXPECT_OK(dsv4_session_rewind(fork, (int64_t)count, NULL, &error));
-  for (i = 0; i < 2; ++i) EXPECT_OK(dsv4_session_step(fork, &step, &error));
+  for (i = 0; i < 2; ++i) EXPECT_OK(dsv4_session_step(fork, NULL, NULL, &step, &error));
   allow_only(fork, kScript[0]);
-  EXPECT_OK(dsv4_session_step(fork, &step, &error));
+  EXPECT_OK(dsv4_session_step(fork, NULL, NULL, &step, &error));
   EXPECT(step.token == kScript[0]);
   dsv4_session_close(fork);
 }
@@ -194,7 +195,7 @@ static void test_drafts(dsv4_engine* engine) {
       while (step.finish == DSV4_FINISH_NONE) {
         const int i = lengths[drafted]++;
         EXPECT(i < kAnswerTokens);
-        EXPECT_OK(dsv4_session_step(session, &step, &error));
+        EXPECT_OK(dsv4_session_step(session, NULL, NULL, &step, &error));
         tokens[drafted][i] = step.token;
         strcat(texts[drafted], step.text);
         EXPECT_OK(dsv4_session_get_tokens(session, &timeline, &used, &error));

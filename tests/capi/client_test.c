@@ -124,7 +124,7 @@ static void speak(dsv4_session* session, char text[512]) {
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   text[0] = '\0';
   while (step.finish == DSV4_FINISH_NONE) {
-    OK(dsv4_session_step(session, &step, &error));
+    OK(dsv4_session_step(session, NULL, NULL, &step, &error));
     strncat(text, step.text, step.text_length);
   }
   CHECK(step.finish == DSV4_FINISH_STOP);
@@ -227,7 +227,7 @@ static void hear_turn(dsv4_session* session) {
   Heard heard;
   memset(&heard, 0, sizeof heard);
   while (step.finish == DSV4_FINISH_NONE)
-    OK(dsv4_session_step_events(session, hear, &heard, &step, &error));
+    OK(dsv4_session_step(session, hear, &heard, &step, &error));
   CHECK(step.finish == DSV4_FINISH_STOP && heard.ends == 1);
   CHECK(strcmp(heard.text, kAnswer) == 0);
 }

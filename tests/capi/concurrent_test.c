@@ -120,10 +120,10 @@ int main(void) {
   session = open_session(handles.shared, &sampling);
   const size_t count = render_question(handles.shared, "What is 2 + 3?", prompt);
   EXPECT_OK(dsv4_session_sync(session, prompt, count, NULL, NULL, &error));
-  EXPECT_OK(dsv4_session_step(session, &step, &error));
+  EXPECT_OK(dsv4_session_step(session, NULL, NULL, &step, &error));
   EXPECT_OK(open_json_with(handles.shared, NULL, kMessages, NULL, &messages));
   while (step.finish == DSV4_FINISH_NONE)
-    EXPECT_OK(dsv4_session_step_events(messages, ignore_event, NULL, &step, &error));
+    EXPECT_OK(dsv4_session_step(messages, ignore_event, NULL, &step, &error));
 
   handles.engine = handles.shared;
   handles.session = session;

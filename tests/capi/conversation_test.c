@@ -75,7 +75,7 @@ static dsv4_finish generate_events(dsv4_session* session, Turn* turn, int steps)
   turn->session = session;
   turn->inside = DSV4_ERR_BUSY;
   while (step.finish == DSV4_FINISH_NONE && steps-- > 0) {
-    EXPECT_OK(dsv4_session_step_events(session, &record, turn, &step, &error));
+    EXPECT_OK(dsv4_session_step(session, &record, turn, &step, &error));
     EXPECT(strlen(step.text) == step.text_length);
   }
   EXPECT(turn->inside == DSV4_ERR_BUSY);
@@ -185,7 +185,7 @@ static void test_turns(dsv4_engine* engine) {
   memset(&turn, 0, sizeof turn);
   turn.session = session;
   while (turn.ends == 0) {
-    EXPECT_OK(dsv4_session_step_events(session, &record, &turn, NULL, &error));
+    EXPECT_OK(dsv4_session_step(session, &record, &turn, NULL, &error));
   }
   EXPECT(strcmp(turn.text, "The capital of Italy is Rome.") == 0);
   dsv4_session_close(session);
@@ -339,8 +339,8 @@ static void test_ending_and_options(dsv4_engine* engine) {
   EXPECT(strstr(list.json, turn.reasoning) != NULL);
   /* There is nothing more to end, and nothing to generate. */
   EXPECT_OK(dsv4_session_end_turn(session, NULL, NULL, &error));
-  EXPECT_FAILS(dsv4_session_step_events(session, &record, &turn, NULL, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "messages[1] (role \"assistant\")");
+  EXPECT_FAILS(dsv4_session_step(session, &record, &turn, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "messages[1] (role \"assistant\")");
   append_to(&list, kQuestion);
   sync_json(session, list.json, DSV4_THINKING_OFF);
   EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
@@ -411,7 +411,7 @@ static void test_outside(dsv4_engine* engine) {
       sampling.banned_count = 1;
       EXPECT_OK(dsv4_session_rewind(session, (int64_t)count - 1, NULL, &error));
       EXPECT_OK(dsv4_session_set_sampling(session, &sampling, &error));
-      EXPECT_OK(dsv4_session_step(session, &step, &error));
+      EXPECT_OK(dsv4_session_step(session, NULL, NULL, &step, &error));
     } else if (how == 1) { /* another list, as long */
       for (size_t i = 0; i < count; ++i) other[i] = 300 + (int32_t)i;
       EXPECT_OK(dsv4_session_sync(session, other, count, NULL, NULL, &error));
@@ -424,7 +424,7 @@ static void test_outside(dsv4_engine* engine) {
     dsv4_session* const both[] = {session, fork};
     for (int i = 0; i < 2; ++i) {
       if (how < 3) {
-        EXPECT_FAILS(dsv4_session_step_events(both[i], &record, &turn, &step, &error),
+        EXPECT_FAILS(dsv4_session_step(both[i], &record, &turn, &step, &error),
                      DSV4_ERR_INVALID_ARGUMENT, "do not match its messages");
       } else {
         EXPECT(generate_events(both[i], &turn, 100) == DSV4_FINISH_STOP);
@@ -449,8 +449,8 @@ static void test_arguments(dsv4_engine* engine) {
   EXPECT_FAILS(dsv4_session_sync_json(NULL, "[]", 2, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "session is NULL");
   EXPECT_OK(dsv4_session_open(engine, NULL, &plain, &error));
-  EXPECT_FAILS(dsv4_session_step_events(plain, &record, &turn, NULL, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "not synced to messages");
+  EXPECT_FAILS(dsv4_session_step(plain, &record, &turn, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "not synced to messages");
   EXPECT_FAILS(dsv4_session_end_turn(plain, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "not synced to messages");
   EXPECT_FAILS(dsv4_session_sync_json(plain, NULL, 0, NULL, NULL, &error),
@@ -472,8 +472,8 @@ static void test_arguments(dsv4_engine* engine) {
   EXPECT_FAILS(dsv4_session_sync_json(plain, "[]", 2, &options, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "options.thinking is 7");
   /* A sync that failed has not made it a session on messages. */
-  EXPECT_FAILS(dsv4_session_step_events(plain, &record, &turn, NULL, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "not synced to messages");
+  EXPECT_FAILS(dsv4_session_step(plain, &record, &turn, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "not synced to messages");
   dsv4_session_close(plain);
 
   session = open_json(engine, kSystem, DSV4_THINKING_OFF);
@@ -488,27 +488,25 @@ static void test_arguments(dsv4_engine* engine) {
   EXPECT_FAILS(dsv4_session_sync_json(session, kLong, sizeof kLong, NULL, NULL, &error),
                DSV4_ERR_CONTEXT_FULL, "512");
   expect_timeline(engine, session, kSystem, DSV4_THINKING_OFF);
-  EXPECT_FAILS(dsv4_session_step_events(session, &record, &turn, NULL, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "messages[0] (role \"system\")");
-  EXPECT_FAILS(dsv4_session_step_events(session, NULL, NULL, NULL, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "callback is NULL");
+  EXPECT_FAILS(dsv4_session_step(session, &record, &turn, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "messages[0] (role \"system\")");
   step.struct_size = 8;
-  EXPECT_FAILS(dsv4_session_step_events(session, &record, &turn, &step, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "result.struct_size is 8");
+  EXPECT_FAILS(dsv4_session_step(session, &record, &turn, &step, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "result.struct_size is 8");
   step.struct_size = sizeof step;
   EXPECT_FAILS(dsv4_session_get_reply_json(session, NULL, 0, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "needed is NULL");
 
   /* A step past the messages; the next sync makes up for it. */
   sync_json(session, kQuestion, DSV4_THINKING_OFF);
-  EXPECT_OK(dsv4_session_step(session, &step, &error));
-  EXPECT_FAILS(dsv4_session_step_events(session, &record, &turn, NULL, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "do not match its messages");
+  EXPECT_OK(dsv4_session_step(session, NULL, NULL, &step, &error));
+  EXPECT_FAILS(dsv4_session_step(session, &record, &turn, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "do not match its messages");
   sync_json(session, kQuestion, DSV4_THINKING_OFF);
   EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
   EXPECT(strstr(turn.text, "Paris") != NULL);
-  EXPECT_FAILS(dsv4_session_step_events(NULL, &record, &turn, NULL, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "session is NULL");
+  EXPECT_FAILS(dsv4_session_step(NULL, &record, &turn, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "session is NULL");
   dsv4_session_close(session);
 }
 

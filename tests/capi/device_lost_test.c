@@ -73,7 +73,7 @@ static void test_fault(void) {
   EXPECT_OK(dsv4_session_open(engine, NULL, &other, &error));
   EXPECT_OK(dsv4_session_sync(session, prompt, kPrompt, NULL, NULL, &error));
   EXPECT_OK(dsv4_session_sync(other, prompt, kPrompt, NULL, NULL, &error));
-  EXPECT_OK(dsv4_session_step(session, &result, &error));
+  EXPECT_OK(dsv4_session_step(session, NULL, NULL, &result, &error));
   EXPECT_OK(dsv4_session_save_memory(session, NULL, 0, &needed, &error));
   image = malloc(needed);
   EXPECT(image != NULL);
@@ -81,7 +81,8 @@ static void test_fault(void) {
 
   provoke_device_fault();
   for (i = 0; i < 3; ++i) {
-    EXPECT_FAILS(dsv4_session_step(session, &result, &error), DSV4_ERR_DEVICE_LOST, "cuda:0: ");
+    EXPECT_FAILS(dsv4_session_step(session, NULL, NULL, &result, &error), DSV4_ERR_DEVICE_LOST,
+                 "cuda:0: ");
     EXPECT_FAILS(dsv4_session_prefill(other, 0, NULL, NULL, NULL, &error), DSV4_ERR_DEVICE_LOST,
                  "cuda:0: ");
   }

@@ -199,10 +199,10 @@ static void test_one_runs_out_of_blocks(void) {
   EXPECT(refused >= 5);
   /* With the first session's blocks the second one continues and reaches the same place. */
   dsv4_session_close(sessions[0]);
-  EXPECT_OK(dsv4_session_step(sessions[1], &steps[1], &error));
+  EXPECT_OK(dsv4_session_step(sessions[1], NULL, NULL, &steps[1], &error));
   dsv4_session_close(sessions[1]);
   EXPECT_OK(dsv4_session_sync(sessions[2], tokens, 1000, NULL, NULL, &error));
-  EXPECT_OK(dsv4_session_step(sessions[2], &steps[2], &error));
+  EXPECT_OK(dsv4_session_step(sessions[2], NULL, NULL, &steps[2], &error));
   EXPECT(steps[2].token == first);
   dsv4_session_close(sessions[2]);
   dsv4_engine_close(engine);

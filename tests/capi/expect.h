@@ -123,7 +123,7 @@ static inline dsv4_finish generate(dsv4_session* session, char* text, size_t cap
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   size_t length = 0;
   while (step.finish == DSV4_FINISH_NONE) {
-    EXPECT_OK(dsv4_session_step(session, &step, &error));
+    EXPECT_OK(dsv4_session_step(session, NULL, NULL, &step, &error));
     EXPECT(step.text != NULL && strlen(step.text) == step.text_length);
     EXPECT(length + step.text_length < capacity);
     memcpy(text + length, step.text, step.text_length);

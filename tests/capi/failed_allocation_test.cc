@@ -100,7 +100,7 @@ Tokens TokensOf(const dsv4_session* session) {
 Tokens Steps(dsv4_session* session, int count, std::string* text = nullptr) {
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   for (int i = 0; i < count; ++i) {
-    EXPECT_OK(dsv4_session_step(session, &step, nullptr));
+    EXPECT_OK(dsv4_session_step(session, nullptr, nullptr, &step, nullptr));
     if (text != nullptr) text->append(step.text, step.text_length);
   }
   return TokensOf(session);
@@ -147,7 +147,7 @@ class Neighbour {
                                  nullptr, nullptr);
       });
       for (int i = 0; i < kTokens; ++i) {
-        Insist([&] { return dsv4_session_step(session_, &step, nullptr); });
+        Insist([&] { return dsv4_session_step(session_, nullptr, nullptr, &step, nullptr); });
       }
       refusing::exempt = true;
       EXPECT(TokensOf(session_) == straight);
@@ -209,7 +209,7 @@ void TestSteps(const World& world, const Tokens& straight, int given, int32_t dr
     dsv4_session_close(session);
   };
   const auto call_step = [&](dsv4_error** error) {
-    return dsv4_session_step(session, &step, error);
+    return dsv4_session_step(session, nullptr, nullptr, &step, error);
   };
   RefuseEach({"sync", ask,
               [&](dsv4_error** error) {
@@ -392,14 +392,14 @@ void TestConversation(const World& world, long most) {
   };
   const auto begun = [&] {
     open();
-    EXPECT_OK(dsv4_session_step_events(session, Ignore, nullptr, nullptr, nullptr));
+    EXPECT_OK(dsv4_session_step(session, Ignore, nullptr, nullptr, nullptr));
   };
   const auto answers = [&](dsv4_status) {
     dsv4_step_result step = DSV4_STEP_RESULT_INIT;
     char reply[512];
     size_t length = 0;
     while (step.finish == DSV4_FINISH_NONE) {
-      const dsv4_status status = dsv4_session_step_events(session, Ignore, nullptr, &step, nullptr);
+      const dsv4_status status = dsv4_session_step(session, Ignore, nullptr, &step, nullptr);
       if (status == DSV4_OK) continue;
       EXPECT(status == DSV4_ERR_INVALID_ARGUMENT);
       EXPECT_OK(dsv4_session_sync_json(session, kMessages, sizeof kMessages - 1, nullptr, nullptr,
@@ -412,9 +412,9 @@ void TestConversation(const World& world, long most) {
   };
   for (const std::function<void()>& prepare :
        {std::function<void()>(open), std::function<void()>(begun)}) {
-    RefuseEach({"step_events", prepare,
+    RefuseEach({"step with events", prepare,
                 [&](dsv4_error** error) {
-                  return dsv4_session_step_events(session, Ignore, nullptr, nullptr, error);
+                  return dsv4_session_step(session, Ignore, nullptr, nullptr, error);
                 },
                 answers},
                most);
@@ -500,10 +500,12 @@ void TestGrammars(const World& world, long most) {
     close();
   };
   for (const int32_t drafts : {-1, 3}) {
-    RefuseEach(
-        {"step by a grammar", [&] { ask(drafts); },
-         [&](dsv4_error** error) { return dsv4_session_step(session, &step, error); }, goes_on},
-        most);
+    RefuseEach({"step by a grammar", [&] { ask(drafts); },
+                [&](dsv4_error** error) {
+                  return dsv4_session_step(session, nullptr, nullptr, &step, error);
+                },
+                goes_on},
+               most);
   }
   RefuseEach({"fork by a grammar",
               [&] {
@@ -550,7 +552,9 @@ void TestBlocks(int32_t threads) {
   other = Ask(world, world.prompt);
   const Tokens straight = Steps(other, kTokens);
   RefuseEach({"a step without blocks", [&] { session = Ask(world, world.long_prompt); },
-              [&](dsv4_error** error) { return dsv4_session_step(session, &step, error); },
+              [&](dsv4_error** error) {
+                return dsv4_session_step(session, nullptr, nullptr, &step, error);
+              },
               [&](dsv4_status) {
                 dsv4_session_close(session);
                 EXPECT_OK(dsv4_session_sync(other, world.prompt.data(), world.prompt.size(),

@@ -234,7 +234,7 @@ static void test_lifetime(dsv4_engine* engine) {
   EXPECT_OK(
       dsv4_grammar_open(engine, DSV4_GRAMMAR_SCHEMA, kSchema, strlen(kSchema), &grammar, &error));
   session = ask(engine, grammar, 1);
-  EXPECT_OK(dsv4_session_step(session, &step, &error));
+  EXPECT_OK(dsv4_session_step(session, NULL, NULL, &step, &error));
   strncat(text, step.text, step.text_length);
   EXPECT_OK(dsv4_session_save_memory(session, image, sizeof image, &needed, &error));
   EXPECT(needed <= sizeof image);
@@ -275,7 +275,7 @@ static void* step_to_the_end(void* user) {
   struct Answer* own = (struct Answer*)user;
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   do {
-    own->status = dsv4_session_step(own->session, &step, NULL);
+    own->status = dsv4_session_step(own->session, NULL, NULL, &step, NULL);
     if (own->status != DSV4_OK) return NULL;
     if (strlen(own->text) + step.text_length < sizeof own->text)
       strncat(own->text, step.text, step.text_length);

@@ -32,7 +32,7 @@ static void generate_with(void* library, int32_t tokens[kTokens]) {
   EXPECT(session_open(engine, NULL, &session, NULL) == DSV4_OK);
   EXPECT(session_sync(session, kPrompt, 4, NULL, NULL, NULL) == DSV4_OK);
   for (i = 0; i < kTokens; ++i) {
-    EXPECT(session_step(session, &step, NULL) == DSV4_OK);
+    EXPECT(session_step(session, NULL, NULL, &step, NULL) == DSV4_OK);
     tokens[i] = step.token;
   }
   session_close(session);

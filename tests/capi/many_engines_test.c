@@ -44,7 +44,7 @@ static dsv4_session* open_on(const Model* model, int seed) {
 
 static int32_t step(dsv4_session* session) {
   dsv4_step_result result = DSV4_STEP_RESULT_INIT;
-  EXPECT(dsv4_session_step(session, &result, NULL) == DSV4_OK);
+  EXPECT(dsv4_session_step(session, NULL, NULL, &result, NULL) == DSV4_OK);
   return result.token;
 }
 

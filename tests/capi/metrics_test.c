@@ -21,7 +21,7 @@ static dsv4_engine_metrics metrics_of(const dsv4_engine* engine) {
 
 static void step_often(dsv4_session* session, int steps) {
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
-  while (steps-- > 0) EXPECT_OK(dsv4_session_step(session, &step, &error));
+  while (steps-- > 0) EXPECT_OK(dsv4_session_step(session, NULL, NULL, &step, &error));
 }
 
 static void test_counts(void) {
@@ -140,7 +140,8 @@ static void test_suspension(void) {
                "/nonexistent");
   EXPECT(metrics_of(engine).suspended == 0);
   EXPECT_OK(dsv4_engine_suspend(engine, ".", &error));
-  EXPECT_FAILS(dsv4_session_step(session, &step, &error), DSV4_ERR_SUSPENDED, "suspended");
+  EXPECT_FAILS(dsv4_session_step(session, NULL, NULL, &step, &error), DSV4_ERR_SUSPENDED,
+               "suspended");
   EXPECT(metrics_of(engine).suspended == 1 && metrics_of(engine).sessions == 2);
   EXPECT_OK(dsv4_session_get_tokens(session, &tokens, &count, &error));
   EXPECT(count == kPromptTokens + kSteps / 2);
@@ -175,7 +176,8 @@ static void test_failures(void) {
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   EXPECT_OK(dsv4_session_sync(session, kPrompt, kPromptTokens, NULL, NULL, &error));
   EXPECT_OK(dsv4_session_set_allowed(session, kNone, 2048 / 32, &error));
-  EXPECT_FAILS(dsv4_session_step(session, &step, &error), DSV4_ERR_INVALID_ARGUMENT, "");
+  EXPECT_FAILS(dsv4_session_step(session, NULL, NULL, &step, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "");
   EXPECT(metrics_of(engine).failed_requests == 1);
   EXPECT(metrics_of(engine).generated_tokens == 0);
   dsv4_session_close(session);

@@ -196,10 +196,11 @@ static void work(const char* saved) {
   expect_code(dsv4_session_prefill(sessions[0], 0, cancel, NULL, NULL, &error), DSV4_ERR_CANCELLED);
   expect_code(dsv4_session_prefill(sessions[0], 0, enter_again, sessions[0], NULL, &error),
               DSV4_OK);
-  for (i = 0; i < 5; ++i) expect_code(dsv4_session_step(sessions[0], &step, &error), DSV4_OK);
+  for (i = 0; i < 5; ++i)
+    expect_code(dsv4_session_step(sessions[0], NULL, NULL, &step, &error), DSV4_OK);
   expect_code(dsv4_session_save(sessions[0], saved, NULL, NULL, &error), DSV4_OK);
   expect_code(dsv4_session_load(sessions[1], saved, NULL, NULL, &error), DSV4_OK);
-  expect_code(dsv4_session_step(sessions[1], &step, &error), DSV4_OK);
+  expect_code(dsv4_session_step(sessions[1], NULL, NULL, &step, &error), DSV4_OK);
   expect_code(dsv4_session_save_memory(sessions[0], image, sizeof image, &needed, &error), DSV4_OK);
 
   options.max_draft_tokens = -1;
@@ -217,7 +218,7 @@ static void work(const char* saved) {
       dsv4_session_sync_json(sessions[3], kMessages, sizeof kMessages - 1, NULL, NULL, &error),
       DSV4_OK);
   for (step.finish = DSV4_FINISH_NONE; step.finish == DSV4_FINISH_NONE;)
-    expect_code(dsv4_session_step_events(sessions[3], ignore_event, NULL, &step, &error), DSV4_OK);
+    expect_code(dsv4_session_step(sessions[3], ignore_event, NULL, &step, &error), DSV4_OK);
   expect_code(dsv4_session_get_reply_json(sessions[3], text, sizeof text, &needed, &error),
               DSV4_OK);
   for (i = 0; i < 4; ++i) dsv4_session_close(sessions[i]);

@@ -206,7 +206,7 @@ std::string Answer(dsv4_session* session) {
   std::string text;
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   while (step.finish == DSV4_FINISH_NONE) {
-    EXPECT(dsv4_session_step(session, &step, nullptr) == DSV4_OK);
+    EXPECT(dsv4_session_step(session, nullptr, nullptr, &step, nullptr) == DSV4_OK);
     text.append(step.text, step.text_length);
   }
   return text;
@@ -233,7 +233,8 @@ void TestSessions(dsv4_engine* engine) {
       "dsv4_session_prefill",
       [&] { return dsv4_session_prefill(session, 2, nullptr, nullptr, nullptr, &error); }, Nothing);
   Exhaust(
-      "dsv4_session_step", [&] { return dsv4_session_step(session, &step, &error); }, Nothing);
+      "dsv4_session_step",
+      [&] { return dsv4_session_step(session, nullptr, nullptr, &step, &error); }, Nothing);
   Exhaust(
       "dsv4_session_fork", [&] { return dsv4_session_fork(session, &other, &error); },
       [&] { dsv4_session_close(other); });
@@ -306,7 +307,7 @@ void TestSessions(dsv4_engine* engine) {
             dsv4_session_sync(session, prompt.data(), count, &with_log_probs, nullptr, &error);
         if (status == DSV4_OK)
           status = dsv4_session_prefill(session, 0, nullptr, nullptr, nullptr, &error);
-        if (status == DSV4_OK) status = dsv4_session_step(session, &step, &error);
+        if (status == DSV4_OK) status = dsv4_session_step(session, nullptr, nullptr, &step, &error);
         return status;
       },
       Nothing);
@@ -329,11 +330,11 @@ void TestSessions(dsv4_engine* engine) {
       [&] { return dsv4_session_sync_messages(session, kMessages, 1, nullptr, nullptr, &error); },
       close);
   ExhaustAnew(
-      "dsv4_session_step_events", open,
-      [&] { return dsv4_session_step_events(session, Ignore, nullptr, &step, &error); }, close);
+      "dsv4_session_step", open,
+      [&] { return dsv4_session_step(session, Ignore, nullptr, &step, &error); }, close);
   const auto begun = [&] {
     open();
-    EXPECT(dsv4_session_step_events(session, Ignore, nullptr, &step, nullptr) == DSV4_OK);
+    EXPECT(dsv4_session_step(session, Ignore, nullptr, &step, nullptr) == DSV4_OK);
   };
   ExhaustAnew(
       "dsv4_session_end_turn", begun,

@@ -13,7 +13,7 @@ static int32_t step_other(void* user, dsv4_progress_phase phase, uint64_t done, 
                           dsv4_progress_unit unit) {
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   (void)phase, (void)done, (void)total, (void)unit;
-  EXPECT_OK(dsv4_session_step(user, &step, &error));
+  EXPECT_OK(dsv4_session_step(user, NULL, NULL, &step, &error));
   return 0;
 }
 

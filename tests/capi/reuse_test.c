@@ -31,7 +31,7 @@ static void test_rewind(dsv4_engine* engine) {
     text[0] = '\0';
     for (i = 0; i < kept; ++i) {
       dsv4_step_result step = DSV4_STEP_RESULT_INIT;
-      EXPECT_OK(dsv4_session_step(session, &step, &error));
+      EXPECT_OK(dsv4_session_step(session, NULL, NULL, &step, &error));
       strcat(text, step.text);
     }
     length = strlen(text);
@@ -64,7 +64,8 @@ static void test_rewind(dsv4_engine* engine) {
   EXPECT(pending == 0);
   expect_timeline(session, 0);
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
-  EXPECT_FAILS(dsv4_session_step(session, &step, &error), DSV4_ERR_INVALID_ARGUMENT, "empty");
+  EXPECT_FAILS(dsv4_session_step(session, NULL, NULL, &step, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "empty");
   dsv4_session_close(session);
 }
 
@@ -86,7 +87,7 @@ static void test_fork(dsv4_engine* engine) {
   texts[0][0] = '\0';
   for (i = 0; i < 4; ++i) {
     dsv4_step_result step = DSV4_STEP_RESULT_INIT;
-    EXPECT_OK(dsv4_session_step(sessions[0], &step, &error));
+    EXPECT_OK(dsv4_session_step(sessions[0], NULL, NULL, &step, &error));
     strcat(texts[0], step.text);
   }
   EXPECT_OK(dsv4_session_fork(sessions[0], &sessions[2], &error));
@@ -120,12 +121,12 @@ static void test_fork_of_messages(dsv4_engine* engine) {
   int i;
   EXPECT_OK(open_json_with(engine, NULL, json_of(kQuestion), NULL, &sessions[0]));
   for (i = 0; i < 5; ++i)
-    EXPECT_OK(dsv4_session_step_events(sessions[0], ignore_event, NULL, NULL, &error));
+    EXPECT_OK(dsv4_session_step(sessions[0], ignore_event, NULL, NULL, &error));
   EXPECT_OK(dsv4_session_fork(sessions[0], &sessions[1], &error));
   for (i = 0; i < 2; ++i) {
     dsv4_step_result step = DSV4_STEP_RESULT_INIT;
     while (step.finish == DSV4_FINISH_NONE)
-      EXPECT_OK(dsv4_session_step_events(sessions[i], ignore_event, NULL, &step, &error));
+      EXPECT_OK(dsv4_session_step(sessions[i], ignore_event, NULL, &step, &error));
     EXPECT_OK(dsv4_session_get_reply_json(sessions[i], replies[i], sizeof replies[i], &lengths[i],
                                           &error));
     dsv4_session_close(sessions[i]);
@@ -178,7 +179,7 @@ static void test_sync(dsv4_engine* engine) {
   /* The session's own rows: from the last restore point on, which is no later than the row whose
    * logits are wanted; up to where the tokens differ. */
   expect_reuse(sync_to(session, tokens, 512), 256, 0, DSV4_REUSE_NO_RESTORE_POINT, 511);
-  EXPECT_OK(dsv4_session_step(session, &step, &error));
+  EXPECT_OK(dsv4_session_step(session, NULL, NULL, &step, &error));
   expect_reuse(sync_to(session, tokens, 512), 511, 0, DSV4_REUSE_LAST_TOKEN, 511);
   EXPECT_OK(dsv4_session_prefill(session, 0, NULL, NULL, NULL, &error));
   expect_reuse(sync_to(session, tokens, kLong), 512, 0, DSV4_REUSE_INCOMPLETE_BLOCK, 512);

@@ -24,7 +24,7 @@ static void answer(dsv4_engine* engine, const dsv4_sampling* sampling, int count
   EXPECT_OK(open_with(engine, sampling, &session));
   EXPECT_OK(dsv4_session_sync(session, prompt, length, NULL, NULL, &error));
   for (i = 0; i < count; ++i) {
-    EXPECT_OK(dsv4_session_step(session, &step, &error));
+    EXPECT_OK(dsv4_session_step(session, NULL, NULL, &step, &error));
     tokens[i] = step.token;
   }
   dsv4_session_close(session);
@@ -96,7 +96,7 @@ static void test_lists(dsv4_engine* engine) {
   memset(list, 0, sizeof list);
   memset(biases, 0, sizeof biases);
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
-  EXPECT_OK(dsv4_session_step(session, &step, &error));
+  EXPECT_OK(dsv4_session_step(session, NULL, NULL, &step, &error));
   EXPECT(step.token == 401);
   dsv4_session_close(session);
 }
@@ -225,7 +225,7 @@ static void test_thinking_budget(dsv4_engine* engine) {
   dsv4_session* session = open_session(engine, &sampling);
   EXPECT_OK(dsv4_session_sync(session, prompt, count, NULL, NULL, &error));
   for (i = 0; i < 4; ++i) {
-    EXPECT_OK(dsv4_session_step(session, &step, &error));
+    EXPECT_OK(dsv4_session_step(session, NULL, NULL, &step, &error));
     EXPECT((step.token == end) == (i == 3));
   }
   dsv4_session_close(session);

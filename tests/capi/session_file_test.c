@@ -24,7 +24,7 @@ static void test_file(dsv4_engine* engine, const char* path) {
   char text[256];
   char beginning[256] = "";
   for (int i = 0; i < 3; ++i) {
-    EXPECT_OK(dsv4_session_step(session, &step, &error));
+    EXPECT_OK(dsv4_session_step(session, NULL, NULL, &step, &error));
     strncat(beginning, step.text, 64);
   }
   EXPECT_OK(dsv4_session_save(session, path, NULL, NULL, &error));
@@ -242,14 +242,14 @@ static void test_tokens_ahead(void) {
   dsv4_session* session = open_asked(engine);
   EXPECT_OK(dsv4_session_set_sampling(session, &sampling, &error));
   for (int i = 0; i < 8; ++i) {
-    EXPECT_OK(dsv4_session_step(session, &step, &error));
+    EXPECT_OK(dsv4_session_step(session, NULL, NULL, &step, &error));
     EXPECT_OK(dsv4_session_save_memory(session, image, sizeof image, &needed, &error));
     EXPECT(needed <= sizeof image);
     dsv4_session* fork = NULL; /* what comes next, and whether it is there already */
     dsv4_session_stats stats = DSV4_SESSION_STATS_INIT, next = DSV4_SESSION_STATS_INIT;
     EXPECT_OK(dsv4_session_fork(session, &fork, &error));
     EXPECT_OK(dsv4_session_get_stats(fork, &stats, &error));
-    EXPECT_OK(dsv4_session_step(fork, &step, &error));
+    EXPECT_OK(dsv4_session_step(fork, NULL, NULL, &step, &error));
     EXPECT_OK(dsv4_session_get_stats(fork, &next, &error));
     ahead += stats.draft_steps == next.draft_steps && i > 0;
     forbidden = step.token;
@@ -272,7 +272,7 @@ static void test_tokens_ahead(void) {
         words[forbidden / 32] &= ~(UINT32_C(1) << (forbidden % 32));
         EXPECT_OK(dsv4_session_set_allowed(loaded, words, 2048 / 32, &error));
       }
-      EXPECT_OK(dsv4_session_step(loaded, &step, &error));
+      EXPECT_OK(dsv4_session_step(loaded, NULL, NULL, &step, &error));
       EXPECT((step.token == forbidden) == (how >= 2));
       if (how == 2) {
         float log_prob = 1, expected = 2;
@@ -282,7 +282,7 @@ static void test_tokens_ahead(void) {
         EXPECT_OK(dsv4_session_get_log_probs(loaded, (int64_t)count - 1, &log_prob, NULL, NULL, 0,
                                              NULL, &error));
         EXPECT_OK(dsv4_session_sync(straight, tokens, count - 1, NULL, NULL, &error));
-        EXPECT_OK(dsv4_session_step(straight, &step, &error));
+        EXPECT_OK(dsv4_session_step(straight, NULL, NULL, &step, &error));
         EXPECT_OK(dsv4_session_get_log_probs(straight, (int64_t)count - 1, &expected, NULL, NULL, 0,
                                              NULL, &error));
         EXPECT(log_prob == expected);

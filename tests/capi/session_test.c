@@ -24,7 +24,7 @@ static void test_arguments(dsv4_engine* engine) {
                "session is NULL");
   EXPECT_FAILS(dsv4_session_prefill(NULL, 0, NULL, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "session is NULL");
-  EXPECT_FAILS(dsv4_session_step(NULL, &step, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(dsv4_session_step(NULL, NULL, NULL, &step, &error), DSV4_ERR_INVALID_ARGUMENT,
                "session is NULL");
   EXPECT_FAILS(dsv4_session_get_tokens(NULL, &tokens, &count, &error), DSV4_ERR_INVALID_ARGUMENT,
                "session is NULL");
@@ -33,9 +33,10 @@ static void test_arguments(dsv4_engine* engine) {
   dsv4_session_close(NULL);
 
   session = open_session(engine, NULL);
-  EXPECT_FAILS(dsv4_session_step(session, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "result is NULL");
-  EXPECT_FAILS(dsv4_session_step(session, &step, &error), DSV4_ERR_INVALID_ARGUMENT, "empty");
+  EXPECT_FAILS(dsv4_session_step(session, NULL, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "empty");
+  EXPECT_FAILS(dsv4_session_step(session, NULL, NULL, &step, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "empty");
   EXPECT_FAILS(dsv4_session_get_tokens(session, NULL, &count, &error), DSV4_ERR_INVALID_ARGUMENT,
                "tokens is NULL");
   EXPECT_FAILS(dsv4_session_get_tokens(session, &tokens, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
@@ -67,7 +68,7 @@ static void test_arguments(dsv4_engine* engine) {
   EXPECT_OK(dsv4_session_get_tokens(session, &tokens, &count, &error));
   EXPECT(count == 3 && memcmp(tokens, good, sizeof good) == 0);
   step.struct_size = 8;
-  EXPECT_FAILS(dsv4_session_step(session, &step, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(dsv4_session_step(session, NULL, NULL, &step, &error), DSV4_ERR_INVALID_ARGUMENT,
                "result.struct_size is 8");
   stats.struct_size = 79;
   EXPECT_FAILS(dsv4_session_get_stats(session, &stats, &error), DSV4_ERR_INVALID_ARGUMENT,
@@ -165,7 +166,7 @@ static void test_limits(dsv4_engine* engine) {
   session = open_session(small, NULL);
   EXPECT_OK(dsv4_session_sync(session, prompt, count, NULL, NULL, &error));
   EXPECT(generate(session, text, sizeof text) == DSV4_FINISH_CONTEXT_FULL);
-  EXPECT_FAILS(dsv4_session_step(session, &step, &error), DSV4_ERR_CONTEXT_FULL, "14");
+  EXPECT_FAILS(dsv4_session_step(session, NULL, NULL, &step, &error), DSV4_ERR_CONTEXT_FULL, "14");
   EXPECT(step.finish == DSV4_FINISH_CONTEXT_FULL && step.token == -1);
   EXPECT(step.text_length == 0 && strcmp(step.text, "") == 0);
   dsv4_session_close(session);

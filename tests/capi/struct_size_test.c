@@ -196,7 +196,7 @@ static dsv4_status fill_sync_result(void* filled) {
 
 static dsv4_status fill_step_result(void* filled) {
   EXPECT_OK(dsv4_session_sync(session, &kToken, 1, NULL, NULL, &error));
-  return dsv4_session_step(session, filled, &error);
+  return dsv4_session_step(session, NULL, NULL, filled, &error);
 }
 
 static dsv4_status fill_step_results(void* filled) {

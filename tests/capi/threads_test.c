@@ -29,7 +29,7 @@ static void* intrude(void* argument) {
   dsv4_step_result* result = &step;
   dsv4_session* fork = NULL;
   dsv4_status status = DSV4_OK;
-  intruder->statuses[0] = dsv4_session_step(intruder->session, &step, NULL);
+  intruder->statuses[0] = dsv4_session_step(intruder->session, NULL, NULL, &step, NULL);
   intruder->statuses[1] = dsv4_session_sync(intruder->session, &one, 1, NULL, NULL, NULL);
   intruder->statuses[2] = dsv4_session_get_tokens(intruder->session, &tokens, &count, NULL);
   intruder->statuses[3] = dsv4_session_get_stats(intruder->session, &stats, NULL);
@@ -107,7 +107,7 @@ static void* speak(void* argument) {
   EXPECT(dsv4_session_open(speaker->engine, NULL, &session, NULL) == DSV4_OK);
   EXPECT(dsv4_session_sync_json(session, messages, strlen(messages), NULL, NULL, NULL) == DSV4_OK);
   while (step.finish == DSV4_FINISH_NONE) {
-    EXPECT(dsv4_session_step(session, &step, NULL) == DSV4_OK);
+    EXPECT(dsv4_session_step(session, NULL, NULL, &step, NULL) == DSV4_OK);
     strncat(speaker->text, step.text, sizeof speaker->text - strlen(speaker->text) - 1);
   }
   dsv4_session_close(session);

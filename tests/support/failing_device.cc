@@ -91,21 +91,12 @@ dsv4_status __wrap_dsv4_engine_get_metrics(const dsv4_engine* engine, dsv4_engin
   return status;
 }
 
-dsv4_status __real_dsv4_session_step(dsv4_session* session, dsv4_step_result* result,
-                                     dsv4_error** error);
-dsv4_status __wrap_dsv4_session_step(dsv4_session* session, dsv4_step_result* result,
-                                     dsv4_error** error) {
-  return LosesDevice() ? Fail(error) : __real_dsv4_session_step(session, result, error);
-}
-
-dsv4_status __real_dsv4_session_step_events(dsv4_session* session, dsv4_parser_event_fn callback,
-                                            void* user, dsv4_step_result* result,
-                                            dsv4_error** error);
-dsv4_status __wrap_dsv4_session_step_events(dsv4_session* session, dsv4_parser_event_fn callback,
-                                            void* user, dsv4_step_result* result,
-                                            dsv4_error** error) {
+dsv4_status __real_dsv4_session_step(dsv4_session* session, dsv4_parser_event_fn callback,
+                                     void* user, dsv4_step_result* result, dsv4_error** error);
+dsv4_status __wrap_dsv4_session_step(dsv4_session* session, dsv4_parser_event_fn callback,
+                                     void* user, dsv4_step_result* result, dsv4_error** error) {
   return LosesDevice() ? Fail(error)
-                       : __real_dsv4_session_step_events(session, callback, user, result, error);
+                       : __real_dsv4_session_step(session, callback, user, result, error);
 }
 
 dsv4_status __real_dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions,

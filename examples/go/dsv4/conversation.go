@@ -142,7 +142,7 @@ func (c *Conversation) Step(ctx context.Context) (step Step, err error) {
 	known := len(c.events)
 	err = collectEvents(&c.events, func(append C.dsv4_parser_event_fn, user unsafe.Pointer) error {
 		return c.session.compute(ctx, func(failure **C.dsv4_error) C.dsv4_status {
-			return C.dsv4_session_step_events(c.session.c, append, user, &result, failure)
+			return C.dsv4_session_step(c.session.c, append, user, &result, failure)
 		}, func() { step = newStep(&result) })
 	})
 	if err == nil {

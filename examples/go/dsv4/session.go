@@ -305,7 +305,7 @@ func (s *Session) Prefill(ctx context.Context, maxTokens int64, progress Progres
 func (s *Session) Step(ctx context.Context) (step Step, err error) {
 	result := C.dsv4_step_result{struct_size: C.sizeof_dsv4_step_result}
 	err = s.compute(ctx, func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_step(s.c, &result, failure)
+		return C.dsv4_session_step(s.c, nil, nil, &result, failure)
 	}, func() { step = newStep(&result) })
 	return step, err
 }

@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
     status = dsv4_session_sync_messages(session, messages, 1, NULL, NULL, &error);
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   while (!status && !step.finish)
-    status = dsv4_session_step_events(session, print_text, stdout, &step, &error);
+    status = dsv4_session_step(session, print_text, stdout, &step, &error);
   if (status) fprintf(stderr, "%s\n", dsv4_error_get_message(error));
   dsv4_error_free(error);
   dsv4_session_close(session);

@@ -536,7 +536,6 @@ extern "C" {
     pub fn dsv4_chat_render_text(messages: *const c_char, length: usize, options: *const dsv4_chat_options, text: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_sync_messages(session: *mut dsv4_session, messages: *const *const dsv4_message, count: usize, options: *const dsv4_chat_options, result: *mut dsv4_sync_result, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_sync_json(session: *mut dsv4_session, messages: *const c_char, length: usize, options: *const dsv4_chat_options, result: *mut dsv4_sync_result, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_session_step_events(session: *mut dsv4_session, callback: dsv4_parser_event_fn, user: *mut c_void, result: *mut dsv4_step_result, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_step(engine: *mut dsv4_engine, sessions: *const *mut dsv4_session, count: usize, callback: dsv4_parser_event_fn, users: *const *mut c_void, results: *const *mut dsv4_step_result, statuses: *mut dsv4_status, errors: *mut *mut dsv4_error, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_end_turn(session: *mut dsv4_session, callback: dsv4_parser_event_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_get_reply_json(session: *const dsv4_session, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
@@ -576,7 +575,7 @@ extern "C" {
     pub fn dsv4_session_sync(session: *mut dsv4_session, tokens: *const i32, count: usize, options: *const dsv4_sync_options, result: *mut dsv4_sync_result, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_rewind(session: *mut dsv4_session, position: i64, pending: *mut i64, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_prefill(session: *mut dsv4_session, max_tokens: i64, progress: dsv4_progress_fn, progress_user: *mut c_void, pending: *mut i64, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_session_step(session: *mut dsv4_session, result: *mut dsv4_step_result, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_step(session: *mut dsv4_session, callback: dsv4_parser_event_fn, user: *mut c_void, result: *mut dsv4_step_result, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_set_stopped(session: *mut dsv4_session, stopped: i32);
     pub fn dsv4_session_get_tokens(session: *const dsv4_session, tokens: *mut *const i32, count: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_get_log_probs(session: *const dsv4_session, position: i64, log_prob: *mut f32, top_tokens: *mut i32, top_log_probs: *mut f32, capacity: usize, top_count: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;

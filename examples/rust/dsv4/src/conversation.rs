@@ -129,7 +129,7 @@ impl Conversation {
         let (append, user) = collect_into(&mut self.events);
         check(|error| unsafe {
             let session = self.session.as_ptr();
-            sys::dsv4_session_step_events(session, append, user, &mut result, error)
+            sys::dsv4_session_step(session, append, user, &mut result, error)
         })?;
         self.took(known, Finish(result.finish));
         // Safety: the text lives until the next call on the session.

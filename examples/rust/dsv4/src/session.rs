@@ -260,7 +260,11 @@ impl Session {
     /// Computes what is pending, chooses one token and appends it.
     pub fn step(&mut self) -> Result<Step> {
         let mut result = sys::dsv4_step_result::default();
-        check(|error| unsafe { sys::dsv4_session_step(self.as_ptr(), &mut result, error) })?;
+        check(|error| unsafe {
+            sys::dsv4_session_step(
+                self.as_ptr(), None, std::ptr::null_mut(), &mut result, error,
+            )
+        })?;
         // Safety: the text lives until the next call on the session.
         Ok(unsafe { Step::from_c(result) })
     }

@@ -457,7 +457,6 @@ func Listing() string {
 	function("dsv4_chat_render_text", unsafe.Pointer(C.dsv4_chat_render_text))
 	function("dsv4_session_sync_messages", unsafe.Pointer(C.dsv4_session_sync_messages))
 	function("dsv4_session_sync_json", unsafe.Pointer(C.dsv4_session_sync_json))
-	function("dsv4_session_step_events", unsafe.Pointer(C.dsv4_session_step_events))
 	function("dsv4_engine_step", unsafe.Pointer(C.dsv4_engine_step))
 	function("dsv4_session_end_turn", unsafe.Pointer(C.dsv4_session_end_turn))
 	function("dsv4_session_get_reply_json", unsafe.Pointer(C.dsv4_session_get_reply_json))

@@ -119,7 +119,6 @@ listing! {
     dsv4_chat_render_text
     dsv4_session_sync_messages
     dsv4_session_sync_json
-    dsv4_session_step_events
     dsv4_engine_step
     dsv4_session_end_turn
     dsv4_session_get_reply_json
