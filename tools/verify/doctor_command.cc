@@ -19,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 #include "lib/base/contained.h"
 #include "lib/base/error.h"
 #include "lib/device/buffer.h"
@@ -89,6 +90,14 @@ absl::StatusOr<double> LinkRate(Device& device) {
   return kCopies * static_cast<double>(kBytes) / time.count();
 }
 
+// What failed; whether the GPU is refused for it, the second set decides.
+std::string FailureOf(const absl::Status& proof) {
+  constexpr absl::string_view kRefused = " is refused: ";
+  const absl::string_view text = proof.message();
+  const size_t at = text.find(kRefused);
+  return std::string(at == absl::string_view::npos ? text : text.substr(at + kRefused.size()));
+}
+
 // The known answers with both sets of kernels, and which of them engines run.
 void PrintKernels(const Page& page, int32_t index) {
   constexpr std::pair<KernelSet, const char*> kSets[] = {{KernelSet::kFirst, "first set: "},
@@ -102,7 +111,7 @@ void PrintKernels(const Page& page, int32_t index) {
     page.Line(set == KernelSet::kFirst ? "  proof" : "",
               name + (proof.ok() ? absl::StrFormat("%d outputs pass, in %.0f ms",
                                                    proof->flips.size(), proof->seconds * 1e3)
-                                 : std::string(proof.status().message())));
+                                 : FailureOf(proof.status())));
     if (proof.ok() && runs == nullptr) runs = set == KernelSet::kFirst ? "first" : "second";
     if (!proof.ok() && !IsUnsupported(proof.status())) break;  // of the device
   }
