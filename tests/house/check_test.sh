@@ -38,11 +38,13 @@ add_test(NAME plain COMMAND sh -c "echo information: of the plain test; ./progra
 add_test(NAME wavering COMMAND sh -c "exit ${WAVERING}")
 add_test(NAME absent COMMAND sh -c "echo skipped: no such file; exit 77")
 add_test(NAME lengthy COMMAND program)
+add_test(NAME lengthiest COMMAND program)
 set_tests_properties(wavering absent PROPERTIES LABELS unit)
 set_tests_properties(plain PROPERTIES LABELS "unit;threads")
 add_custom_target(thread_tests DEPENDS program)
 set_tests_properties(absent PROPERTIES SKIP_RETURN_CODE 77)
 set_tests_properties(lengthy PROPERTIES LABELS long)
+set_tests_properties(lengthiest PROPERTIES LABELS longest)
 PROJECT
 sed -i 's/"CMAKE_BUILD_TYPE": /"WAVERING": "0", &/' CMakePresets.json
 
@@ -60,7 +62,11 @@ expect 'short, long and sanitizer tests are counted' \
   test "$(closing)" = '100% tests passed, 0 tests failed out of 8'
 expect 'the long test ran' grep -q 'lengthy .* Passed' log
 expect 'sanitizer builds were made' test -x build-asan/program -a -x build-tsan/program
-expect 'fuzzing takes its time' grep -qxF 'fuzzing for 30 s' log
+expect 'none of the longest tests' sh -c '! grep -q lengthiest log'
+run ./check --all
+expect 'all tests are counted' test "$(closing)" = '100% tests passed, 0 tests failed out of 9'
+expect 'the longest test ran' grep -q 'lengthiest .* Passed' log
+expect 'fuzzing takes its time' grep -qxF 'fuzzing for 15 s' log
 
 echo 0 >fuzz_status
 run ./check --full
