@@ -297,12 +297,15 @@ typedef struct dsv4_engine_info {
   /* Predicted tokens per second: of one session without drafts, and of a long prompt. From the
    * bytes of each kind of memory, table values for the rates of known devices (disk: 3 GB/s), and
    * experts that are all chosen equally often. An expert_profile makes it faster. 0: not predicted.
-   */
+   * dsv4_engine_open measures host memory on the CPU, a GPU's link if experts are in host memory,
+   * and the model's disk if experts are there, in less than 0.3 s; backend_reason says which. On a
+   * busy machine the rates, and the predictions, are lower. */
   double predicted_decode_tokens_per_second;
   double predicted_prefill_tokens_per_second;
   /* What DSV4_BACKEND_AUTO chose, and why it did not choose each alternative: a slower prediction,
    * or the device, operator, capability or memory at fault. Then, for all backends, limits that
-   * were lowered to fit. One line; "" if there is nothing to say. */
+   * were lowered to fit, and the rates that were measured at open. One line; "" if there is nothing
+   * to say. */
   const char* backend_reason;
   /* The operators that run the second set of kernels, because a GPU failed its known answers with
    * the first: "linear_fp8, expert_ffn, pack_weight". Prompts then take longer. "" if none does. */

@@ -119,6 +119,7 @@ absl::Status Engine::Allocate(const std::function<bool(int64_t, int64_t)>& progr
   scheduler_ = std::make_unique<Scheduler>(&memory_->runner(), info().prefill_chunk_tokens,
                                            info().max_sessions);
   DSV4_RETURN_IF_ERROR(LimitSteps());
+  plan_.Measure(memory_->weights().checkpoint().paths());
   LogOpened();
   if (!options.expert_profile.empty()) {
     DSV4_ASSIGN_OR_RETURN(profile_keeper_,

@@ -297,13 +297,30 @@ absl::Status EnginePlan::PlanMemory(Weights& weights) {
     info.workspace_bytes += device.workspace;
   }
   info.second_set_operators = devices_->second_set_operators();
+  Predict({});
+  return absl::OkStatus();
+}
+
+void EnginePlan::Predict(const MeasuredRates& measured) {
+  EngineInfo& info = mutable_info();
   const Device& device = devices_->front();
+  const DeviceRates table =
+      RatesOf(info.backend, device.traits(), device.integrated(), info.threads);
   const Expectation expected =
-      Expect(WorkOf(info, config(), weight_format_),
-             RatesOf(info.backend, device.traits(), device.integrated(), info.threads));
+      Expect(WorkOf(info, config(), weight_format_), WithMeasured(table, info.backend, measured));
   info.expected_decode = expected.decode;
   info.expected_prefill = expected.prefill;
-  return absl::OkStatus();
+}
+
+void EnginePlan::Measure(const std::vector<std::string>& files) {
+  EngineInfo& info = mutable_info();
+  const MeasuredRates measured =
+      MeasureRates(info, WorkOf(info, config(), weight_format_), &devices_->front(), files);
+  const std::string text = TextOf(measured);
+  if (text.empty()) return;
+  Predict(measured);
+  Log(LogLevel::kInfo, text);
+  absl::StrAppend(&info.backend_reason, info.backend_reason.empty() ? "" : "; ", text);
 }
 
 }  // namespace dsv4

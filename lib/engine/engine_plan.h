@@ -9,11 +9,13 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lib/engine/engine_devices.h"
 #include "lib/engine/engine_settings.h"
+#include "lib/engine/measured_rates.h"
 #include "lib/experts/expert_profile.h"
 #include "lib/kv/kv_cache.h"
 #include "lib/model/model_ranks.h"
@@ -71,6 +73,9 @@ class EnginePlan {
   // Replaces the sizes by those of loaded weights and their model: they differ if a file's experts
   // have formats that only their data shows.
   void TakeSizes(const Weights& weights, const ModelRanks& model);
+  // Measures rates, and predicts speeds by them in place of table values; `files`: the
+  // checkpoint's. Not while the devices compute.
+  void Measure(const std::vector<std::string>& files);
   // Opens the checkpoint and the devices again. REQUIRES: nothing uses them.
   absl::Status ReopenCheckpoint();
   absl::Status ReopenDevices();
@@ -78,6 +83,7 @@ class EnginePlan {
 
  private:
   void TakeSizes(const Weights& weights);
+  void Predict(const MeasuredRates& measured);
   explicit EnginePlan(EngineSettings settings) : settings_(std::move(settings)) {}
   absl::Status Plan();
   // Plans all bytes for the settings as they are now. Can be repeated.

@@ -204,6 +204,12 @@ static void test_two_devices(void) {
   EXPECT_OK(dsv4_engine_open(MODEL, &options, &engine, &error));
   EXPECT_OK(dsv4_engine_get_info(engine, &opened, &error));
   opened.canary = two.canary; /* not of a plan */
+  /* Neither are the rates that were measured. */
+  EXPECT(strstr(opened.backend_reason, "rates measured at open: host memory ") != NULL);
+  EXPECT(opened.predicted_decode_tokens_per_second > 0);
+  EXPECT(opened.predicted_decode_tokens_per_second <= two.predicted_decode_tokens_per_second);
+  opened.predicted_decode_tokens_per_second = two.predicted_decode_tokens_per_second;
+  opened.backend_reason = two.backend_reason;
   EXPECT(memcmp(&two, &opened, sizeof two) == 0);
   uint64_t weights = 0, cache = 0, workspace = 0;
   dsv4_device_info planned[3] = {DSV4_DEVICE_INFO_INIT, DSV4_DEVICE_INFO_INIT,
