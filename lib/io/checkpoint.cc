@@ -156,6 +156,7 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::FromGguf(
   checkpoint->header_bytes_ = std::move(header_bytes);
   checkpoint->memory_ = std::move(memory);
   for (TensorEntry& entry : tensors) {
+    entry.in_gguf = true;
     checkpoint->total_bytes_ += entry.bytes;
     const auto [known, is_new] = checkpoint->tensors_.try_emplace(entry.name, entry);
     if (!is_new) {

@@ -25,7 +25,7 @@ struct TensorEntry {
   int32_t file = 0;                     // index of the shard, set by Checkpoint
   BlockType blocks = BlockType::kNone;  // of DType::kBlocks
   std::string stored_name{};            // in a GGUF file
-  bool in_gguf = false;
+  bool in_gguf = false;                 // set by Checkpoint
 
   // As messages should say it.
   const std::string& shown_name() const { return stored_name.empty() ? name : stored_name; }

@@ -46,14 +46,13 @@ class DsparkStages final : public DraftBlocks {
     const std::vector<int32_t>& targets = config_.dspark.target_layers;
     const auto tapped = std::find(targets.begin(), targets.end(), layer);
     if (tapped == targets.end()) return absl::OkStatus();
-    return c.Run(
-        HcHeadParams{.rows = c.step.rows,
-                     .hidden = config_.hidden_size,
-                     .streams = c.act.streams,
-                     .quantized = taps_,
-                     .quantized_width = taps() * config_.hidden_size,
-                     .quantized_column = (tapped - targets.begin()) * config_.hidden_size,
-                     .quantise = !drafter_.dspark.main_proj.in_blocks()});
+    return c.Run(HcHeadParams{.rows = c.step.rows,
+                              .hidden = config_.hidden_size,
+                              .streams = c.act.streams,
+                              .quantized = taps_,
+                              .quantized_width = taps() * config_.hidden_size,
+                              .quantized_column = (tapped - targets.begin()) * config_.hidden_size,
+                              .quantise = !drafter_.dspark.main_proj.in_blocks()});
   }
 
   absl::Status AfterLayers(const ForwardContext& c) override {
@@ -73,11 +72,10 @@ class DsparkStages final : public DraftBlocks {
     c.Show(config_.num_hidden_layers, "main_x", c.act.normed, c.act_dtype(), config_.hidden_size);
     for (size_t stage = 0; stage < drafter_.blocks.size(); ++stage) {
       const AttentionWeights& attn = drafter_.blocks[stage].attn;
-      LinearFp8Params keys{
-          .rows = rows,
-          .k = config_.hidden_size,
-          .x = attn.wkv.in_blocks() ? c.act.normed : c.act.quantized,
-          .part_count = 1};
+      LinearFp8Params keys{.rows = rows,
+                           .k = config_.hidden_size,
+                           .x = attn.wkv.in_blocks() ? c.act.normed : c.act.quantized,
+                           .part_count = 1};
       keys.parts[0] = {.w = attn.wkv, .y = c.act.kv};
       DSV4_RETURN_IF_ERROR(c.Run(keys));
       // The operator needs at least one query head; the output of this one is never read.

@@ -187,7 +187,6 @@ class Translation {
     entry.bytes = tensor.bytes;
     entry.file = file;
     entry.stored_name = std::string(tensor.name);
-    entry.in_gguf = true;
     if (tensor.type == kGgufI32) {
       entry.dtype = DType::kI32;
       return entry;
@@ -302,17 +301,17 @@ class Translation {
 
 // Calls add(tensor, file) with all tensors, and makes a checkpoint of what was added.
 template <class Add>
-absl::StatusOr<std::unique_ptr<Checkpoint>> Translated(GgufModel model, Translation* translation,
+absl::StatusOr<std::unique_ptr<Checkpoint>> Translated(GgufModel* model, Translation* translation,
                                                        const Add& add) {
   std::vector<int64_t> header_bytes;
-  for (size_t part = 0; part < model.parts.size(); ++part) {
-    header_bytes.push_back(model.parts[part].header_bytes);
-    for (const GgufTensor& tensor : model.parts[part].tensors) {
+  for (size_t part = 0; part < model->parts.size(); ++part) {
+    header_bytes.push_back(model->parts[part].header_bytes);
+    for (const GgufTensor& tensor : model->parts[part].tensors) {
       DSV4_RETURN_IF_ERROR(add(tensor, static_cast<int32_t>(part)));
     }
   }
-  const std::string path = model.path();
-  return Checkpoint::FromGguf(path, translation->Take(), std::move(model.files),
+  const std::string path = model->path();
+  return Checkpoint::FromGguf(path, translation->Take(), std::move(model->files),
                               std::move(header_bytes), translation->TakeMemory());
 }
 
@@ -321,7 +320,7 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Translated(GgufModel model, Translat
 absl::StatusOr<std::unique_ptr<Checkpoint>> GgufCheckpoint(GgufModel model,
                                                            const ModelConfig& config) {
   Translation translation(model, config);
-  return Translated(std::move(model), &translation, [&](const GgufTensor& tensor, int32_t file) {
+  return Translated(&model, &translation, [&](const GgufTensor& tensor, int32_t file) {
     return translation.AddOfModel(tensor, file);
   });
 }
@@ -343,7 +342,7 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> GgufDrafterCheckpoint(GgufModel mode
   }
   const int64_t first = first_block.value_or(0), stages = last_block - first + 1;
   Translation translation(model, config);
-  return Translated(std::move(model), &translation, [&](const GgufTensor& tensor, int32_t file) {
+  return Translated(&model, &translation, [&](const GgufTensor& tensor, int32_t file) {
     return translation.AddOfDrafter(tensor, file, first, stages);
   });
 }

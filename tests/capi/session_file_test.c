@@ -308,6 +308,12 @@ static void test_plan(void) {
   EXPECT(plan.weight_bytes > 20000000 && plan.cache_bytes > 0 && plan.workspace_bytes > 0);
   EXPECT(plan.canary == DSV4_CANARY_NONE && opened.canary == DSV4_CANARY_PASSED);
   opened.canary = plan.canary;
+  /* Those of an engine come of rates that were measured when it was opened. */
+  EXPECT(opened.predicted_decode_tokens_per_second > 0);
+  opened.predicted_decode_tokens_per_second = plan.predicted_decode_tokens_per_second;
+  opened.predicted_prefill_tokens_per_second = plan.predicted_prefill_tokens_per_second;
+  EXPECT(strstr(opened.backend_reason, "measured") != NULL);
+  opened.backend_reason = plan.backend_reason;
   EXPECT(memcmp(&plan, &opened, sizeof plan) == 0);
   dsv4_engine_close(engine);
   EXPECT_FAILS(dsv4_plan(NULL, &options, &plan, NULL, 0, &error), DSV4_ERR_INVALID_ARGUMENT,

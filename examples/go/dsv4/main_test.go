@@ -169,6 +169,11 @@ func TestPlanIsWhatIsOpened(t *testing.T) {
 	// A plan computes nothing.
 	expect(t, info.Canary, CanaryPassed)
 	info.Canary = CanaryNone
+	// An engine's predictions come of rates that were measured when it was opened.
+	expect(t, strings.Contains(info.BackendReason, "measured"), true)
+	info.BackendReason = planned.BackendReason
+	info.PredictedDecodeTokensPerSecond = planned.PredictedDecodeTokensPerSecond
+	info.PredictedPrefillTokensPerSecond = planned.PredictedPrefillTokensPerSecond
 	expect(t, info, planned)
 	devices := must(PlanDevices(model, options))(t)
 	expect(t, len(devices), 1)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-use crate::callback::{self, catch, Progress, ProgressFn};
+use crate::callback::{self, Progress, ProgressFn};
 use crate::codes::Finish;
 use crate::engine::EngineHandle;
 use crate::error::{check, Result};
@@ -8,7 +8,6 @@ use crate::mirror::{filled, Stats, SyncResult};
 use crate::sampling::Sampling;
 use dsv4_sys as sys;
 use std::ops::ControlFlow;
-use std::os::raw::c_void;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -91,6 +91,11 @@ fn the_plan_is_what_is_opened() {
     // A plan computes nothing.
     assert_eq!(info.canary, Canary::PASSED);
     info.canary = Canary::NONE;
+    // An engine's predictions come of rates that were measured when it was opened.
+    assert!(info.backend_reason.contains("measured"), "{}", info.backend_reason);
+    info.backend_reason = planned.backend_reason.clone();
+    info.predicted_decode_tokens_per_second = planned.predicted_decode_tokens_per_second;
+    info.predicted_prefill_tokens_per_second = planned.predicted_prefill_tokens_per_second;
     assert_eq!(planned, info);
     let devices = Engine::plan_devices(model(), &options).unwrap();
     assert_eq!(devices.len(), 1);
