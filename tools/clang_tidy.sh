@@ -1,13 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# usage: tools/clang_tidy.sh BUILD_DIR [host|cuda]
+# usage: tools/clang_tidy.sh BUILD_DIR
 # The checks of .clang-tidy over all sources of the library that BUILD_DIR compiles for the host (lib,
 # kernels, capi), as errors; and over sources with planted defects, which must be found. CUDA sources
-# are among them where BUILD_DIR has the emulated GPU: they are checked as tests/emulation compiles them. host and
-# cuda are the two parts of it.
+# are among them where BUILD_DIR has the emulated GPU: they are checked as tests/emulation compiles them.
 set -eu
 build=$(cd "$1" && pwd)
-part=${2-}
 cd -P "$(dirname "$0")/.."
 for tidy in clang-tidy-14 clang-tidy ''; do
   [ -n "$tidy" ] || { echo "skipped: clang-tidy is not installed (apt-get install clang-tidy-14)"; exit 77; }
@@ -87,13 +85,12 @@ planted unlocked clang-diagnostic-thread-safety-analysis
 # file, those that Highway includes again for each instruction set, and CUDA sources, which share names.
 sed -n 's| -Winvalid-pch -include [^ ]*/cmake_pch\.hxx||; s|^ *"command": "\(.*\)",$|\1|p; s|^ *"file": "\(.*\)".*|file \1|p' \
   "$build/compile_commands.json" |
-  awk -v root="$PWD/" -v part="$part" -v OFS='\t' '
+  awk -v root="$PWD/" -v OFS='\t' '
     $1 != "file" { sub(/ -o [^ ]* -c .*/, ""); command = $0; next }
     { source = substr($0, 6) }
     index(source, root) != 1 { next }
     { name = substr(source, length(root) + 1) }
     name !~ /^(lib|kernels|capi)\/.*\.cc$/ && !(name ~ /^kernels\/.*\.cu$/ && command ~ /tests\/emulation\/device\.h/) { next }
-    part == (name ~ /\.cu$/ ? "host" : "cuda") { next }
     seen[source]++ { next }
     {
       together = name

@@ -39,8 +39,7 @@ std::string MessagesFile(const std::string& path) { return path + ".messages.jso
 }  // namespace
 
 Conversation::Conversation(const Options& options, Screen* screen, TurnOutput* output)
-    : options_(options),
-      screen_(screen),
+    : screen_(screen),
       output_(output),
       engine_(OpenEngine(options, *screen)),
       sampling_options_(options.sampling),

@@ -75,7 +75,6 @@ class Conversation {
   void Deliver();
   void Record(const dsv4::Event& event);
 
-  const Options& options_;
   Screen* screen_;
   TurnOutput* output_;
   const dsv4::Engine engine_;

@@ -60,7 +60,7 @@ TEST_CASE("a wrong kernel result and NaN in a row are told by operator") {
   }
 }
 
-TEST_CASE("the known answers hold with the sums of an RTX Blackwell's tensor cores") {
+TEST_CASE("the known answers hold with the sums of an RTX Blackwell's tensor cores", "[.longest]") {
   emulation::SetMmaModel(emulation::kRtxBlackwell);
   const absl::StatusOr<DeviceProof> proof = ProveDevices(Short());
   emulation::SetMmaModel({});
@@ -123,17 +123,6 @@ TEST_CASE("a GPU that fails with the first set of kernels runs the second") {
   emulation::SetMmaModel({.fault = emulation::MmaFault::kNeighboursColumnScales});
   REQUIRE_FAILS(ProveDevices(Short()).status(), absl::StatusCode::kUnimplemented,
                 "it failed its known answers: expert_ffn.y (rows ");
-  ProofOptions second = Short();
-  second.kernel_set = KernelSet::kSecond;
-  std::map<std::string, std::string> names;
-  second.launched = [&](const KernelEntry& entry, const void*) {
-    names[OpName(entry.op)] = entry.name;
-  };
-  REQUIRE_OK(ProveDevices(second));
-  REQUIRE(names["linear_fp8"] == "sm12x_second.linear_fp8");
-  REQUIRE(names["expert_ffn"] == "sm12x_second.expert_ffn");
-  REQUIRE(names["linear_bf16"] == "sm12x.linear_bf16");
-
   std::string said;
   SetLogCallback(
       [](void* user, LogLevel, const char* line) { *static_cast<std::string*>(user) += line; },
@@ -157,7 +146,21 @@ TEST_CASE("a GPU that fails with the first set of kernels runs the second") {
   REQUIRE(MetricsOf(**engine).second_set_operators == 3);
 }
 
-TEST_CASE("an engine that prefers a GPU takes one that proves itself") {
+TEST_CASE("the second set has its own kernels where the first has block-scaled MMAs",
+          "[.longest]") {
+  ProofOptions second = Short();
+  second.kernel_set = KernelSet::kSecond;
+  std::map<std::string, std::string> names;
+  second.launched = [&](const KernelEntry& entry, const void*) {
+    names[OpName(entry.op)] = entry.name;
+  };
+  REQUIRE_OK(ProveDevices(second));
+  REQUIRE(names["linear_fp8"] == "sm12x_second.linear_fp8");
+  REQUIRE(names["expert_ffn"] == "sm12x_second.expert_ffn");
+  REQUIRE(names["linear_bf16"] == "sm12x.linear_bf16");
+}
+
+TEST_CASE("an engine that prefers a GPU takes one that proves itself", "[.longest]") {
   OpenOptions options{{.context_tokens = 512}};
   options.prefer_gpu = options.prove = true;
   const absl::StatusOr<std::shared_ptr<Engine>> engine = OpenBest(kBundledModel, options);
