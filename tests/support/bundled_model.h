@@ -72,4 +72,16 @@ inline std::vector<float> LogitsAfter(const std::shared_ptr<Engine>& engine,
   return {logits.begin(), logits.end()};
 }
 
+// The logits of a prompt of several chunks and of steps after it.
+inline std::vector<float> LogitsOfSteps(const std::shared_ptr<Engine>& engine) {
+  const std::unique_ptr<Session> session = OpenSession(engine);
+  REQUIRE_OK(session->Sync(AnyTokens(600, 5)));
+  std::vector<float> all(session->logits().begin(), session->logits().end());
+  for (int i = 0; i < 8; ++i) {
+    REQUIRE_OK(session->Step());
+    all.insert(all.end(), session->logits().begin(), session->logits().end());
+  }
+  return all;
+}
+
 }  // namespace dsv4::test

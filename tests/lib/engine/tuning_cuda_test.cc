@@ -7,17 +7,8 @@
 namespace dsv4::test {
 namespace {
 
-// The logits of a prompt and of steps after it.
 std::vector<float> Logits(const std::string& tuning_dir) {
-  const auto engine = OpenBundled({.context_tokens = 1024, .tuning_dir = tuning_dir});
-  const auto session = OpenSession(engine);
-  REQUIRE_OK(session->Sync(AnyTokens(600, 5)));
-  std::vector<float> all(session->logits().begin(), session->logits().end());
-  for (int i = 0; i < 8; ++i) {
-    REQUIRE_OK(session->Step());
-    all.insert(all.end(), session->logits().begin(), session->logits().end());
-  }
-  return all;
+  return LogitsOfSteps(OpenBundled({.context_tokens = 1024, .tuning_dir = tuning_dir}));
 }
 
 void Keep(void* user, LogLevel, const char* line) { *static_cast<std::string*>(user) += line; }
