@@ -77,25 +77,6 @@ dsv4_status dsv4_parser_feed(dsv4_parser* parser, const char* bytes, size_t leng
   });
 }
 
-dsv4_status dsv4_parser_feed_tokens(dsv4_parser* parser, const dsv4_tokenizer* tokenizer,
-                                    const int32_t* ids, size_t count, dsv4_parser_event_fn callback,
-                                    void* user, dsv4_error** error) noexcept {
-  using namespace dsv4::capi;
-  return Guard(error, [&]() -> absl::Status {
-    DSV4_RETURN_IF_ERROR(NotNull(tokenizer, "tokenizer"));
-    DSV4_RETURN_IF_ERROR(CheckArray(ids, count, "ids"));
-    const dsv4::Tokenizer& known = *tokenizer->tokenizer;
-    // All before any is delivered.
-    for (size_t i = 0; i < count; ++i) {
-      if (const auto bytes = known.TokenBytes(ids[i]); !bytes.ok())
-        return dsv4::InvalidValue(absl::StrCat("ids[", i, "]"), ": ", bytes.status().message());
-    }
-    return Deliver(parser, callback, user, [&](dsv4::StreamingParser& target, auto sink) {
-      for (size_t i = 0; i < count; ++i) target.Feed(*known.TokenBytes(ids[i]), sink);
-    });
-  });
-}
-
 dsv4_status dsv4_parser_end(dsv4_parser* parser, dsv4_parser_event_fn callback, void* user,
                             dsv4_error** error) noexcept {
   using namespace dsv4::capi;

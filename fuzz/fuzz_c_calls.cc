@@ -487,14 +487,8 @@ class Run {
     parser_ = opened;
   }
   void ParseFeed() {
-    if (in_.Byte() & 1) {
-      const std::string text = in_.Text();
-      Check(dsv4_parser_feed(parser_, text.data(), text.size(), OnEvent, this, &error_));
-    } else {
-      const std::vector<int32_t> ids = in_.Tokens(8);
-      Check(dsv4_parser_feed_tokens(parser_, TheTarget().tokenizer, ids.data(), ids.size(), OnEvent,
-                                    this, &error_));
-    }
+    const std::string text = in_.Text();
+    Check(dsv4_parser_feed(parser_, text.data(), text.size(), OnEvent, this, &error_));
   }
   void ParseEnd() {
     Check(dsv4_parser_end(parser_, in_.Rarely() ? nullptr : OnEvent, this, &error_));

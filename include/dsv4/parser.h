@@ -83,7 +83,8 @@ DSV4_API dsv4_status dsv4_parser_open(const dsv4_parser_options* options, dsv4_p
 DSV4_API void dsv4_parser_close(dsv4_parser* parser) DSV4_NOEXCEPT;
 
 /* Parses the next `length` bytes of the completion. The completion includes the texts of control
- * tokens, and may be split at any byte. Calls `callback` for each event that the bytes complete.
+ * tokens (dsv4_tokenizer_get_token_bytes), and may be split at any byte. Calls `callback` for each
+ * event that the bytes complete.
  * - A possible beginning of a marker is held back, outside of tool markup at most 32 bytes.
  * - A marker that begins another turn (of a user, the assistant or a reminder) is MALFORMED and
  *   ends the turn. Inside a parameter's value it is text.
@@ -95,13 +96,6 @@ DSV4_API void dsv4_parser_close(dsv4_parser* parser) DSV4_NOEXCEPT;
 DSV4_API dsv4_status dsv4_parser_feed(dsv4_parser* parser, const char* bytes, size_t length,
                                       dsv4_parser_event_fn callback, void* user,
                                       dsv4_error** error) DSV4_NOEXCEPT;
-
-/* dsv4_parser_feed with the texts of `count` tokens. A token may end inside a character. Errors:
- * also INVALID_ARGUMENT for an id outside the vocabulary (names the id and its index). */
-DSV4_API dsv4_status dsv4_parser_feed_tokens(dsv4_parser* parser, const dsv4_tokenizer* tokenizer,
-                                             const int32_t* ids, size_t count,
-                                             dsv4_parser_event_fn callback, void* user,
-                                             dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Ends the completion: delivers what was held back, then END. The parser is then ready for another
  * completion. Errors: those of dsv4_parser_feed. */

@@ -68,11 +68,6 @@ class Parser {
     return Collect(dsv4_parser_feed, bytes.data(), bytes.size());
   }
 
-  // Returns the events that the next tokens of the completion complete.
-  std::vector<Event> Feed(const TokenizerView& tokenizer, Span<const int32_t> ids) {
-    return Collect(dsv4_parser_feed_tokens, tokenizer.get(), ids.data(), ids.size());
-  }
-
   // Ends the completion: returns held-back text, then END. The parser is then ready for another
   // one.
   std::vector<Event> End() { return Collect(dsv4_parser_end); }

@@ -165,7 +165,6 @@ void TestText(const dsv4_tokenizer* tokenizer) {
                                 &count, &error);
       },
       Nothing);
-  const size_t prompt_tokens = std::min(count, ids.size());
   Exhaust(
       "dsv4_chat_render_text",
       [&] {
@@ -190,14 +189,6 @@ void TestText(const dsv4_tokenizer* tokenizer) {
           if (status != DSV4_OK) return status;
         }
         return dsv4_parser_end(parser, Ignore, nullptr, &error);
-      },
-      [&] { dsv4_parser_close(parser); });
-  ExhaustAnew(
-      "dsv4_parser_feed_tokens",
-      [&] { EXPECT(dsv4_parser_open(&high, &parser, nullptr) == DSV4_OK); },
-      [&] {
-        return dsv4_parser_feed_tokens(parser, tokenizer, ids.data(), prompt_tokens, Ignore,
-                                       nullptr, &error);
       },
       [&] { dsv4_parser_close(parser); });
 }

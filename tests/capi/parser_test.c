@@ -110,15 +110,11 @@ static void test_events(void) {
                 "\ntext:a\xef\xbf\xbd\xef\xbf\xbdz\nend: stopped");
 }
 
-static dsv4_tokenizer* tokenizer;
-
 static void reenter(void* user, const dsv4_parser_event* event) {
   dsv4_parser* parser = (dsv4_parser*)user;
   (void)event;
   EXPECT_FAILS(dsv4_parser_feed(parser, "x", 1, reenter, user, &error), DSV4_ERR_BUSY,
                "parser is in use");
-  EXPECT_FAILS(dsv4_parser_feed_tokens(parser, tokenizer, NULL, 0, reenter, user, &error),
-               DSV4_ERR_BUSY, "parser is in use");
   EXPECT_FAILS(dsv4_parser_end(parser, reenter, user, &error), DSV4_ERR_BUSY, "parser is in use");
 }
 
@@ -159,16 +155,6 @@ static void test_arguments(void) {
                "callback is NULL");
   EXPECT_FAILS(dsv4_parser_end(parser, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "callback is NULL");
-  const int32_t id = 0;
-  EXPECT_FAILS(dsv4_parser_feed_tokens(NULL, tokenizer, &id, 1, record, events, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "parser is NULL");
-  EXPECT_FAILS(dsv4_parser_feed_tokens(parser, NULL, &id, 1, record, events, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "tokenizer is NULL");
-  EXPECT_FAILS(dsv4_parser_feed_tokens(parser, tokenizer, NULL, 1, record, events, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "ids is NULL");
-  EXPECT_FAILS(dsv4_parser_feed_tokens(parser, tokenizer, &id, 1, NULL, events, &error),
-               DSV4_ERR_INVALID_ARGUMENT, "callback is NULL");
-  EXPECT_OK(dsv4_parser_feed_tokens(parser, tokenizer, NULL, 0, record, events, &error));
   EXPECT_OK(dsv4_parser_feed(parser, NULL, 0, record, events, &error));
   EXPECT_OK(dsv4_parser_feed(parser, "a", 1, reenter, parser, &error));
   EXPECT_OK(dsv4_parser_end(parser, reenter, parser, &error));
@@ -180,9 +166,7 @@ static void test_arguments(void) {
 }
 
 int main(void) {
-  EXPECT_OK(dsv4_tokenizer_open(MODEL, &tokenizer, &error));
   test_events();
   test_arguments();
-  dsv4_tokenizer_close(tokenizer);
   return 0;
 }

@@ -206,12 +206,6 @@ TEST_CASE("hpp: a completion taken apart while it streams") {
   CHECK(Lines(events).find("6 -1 <think> reason\n") != std::string::npos);
   CHECK(Lines(events).find(" incomplete\n") != std::string::npos);
 
-  const dsv4::Tokenizer tokenizer(kModel);
-  dsv4::Parser plain;
-  std::string text;
-  for (const dsv4::Event& event : plain.Feed(tokenizer, kIds)) text += event.text;
-  CHECK(text == kText);
-  REQUIRE_ERROR(plain.Feed(tokenizer, {3, 5000}), DSV4_ERR_INVALID_ARGUMENT, "5000");
   REQUIRE_ERROR(dsv4::Parser(9), DSV4_ERR_INVALID_ARGUMENT, "thinking is 9");
 }
 

@@ -101,19 +101,6 @@ func (p *Parser) Feed(bytes []byte) ([]Event, error) {
 	})
 }
 
-// FeedTokens takes tokens instead, as they were sampled.
-func (p *Parser) FeedTokens(tokenizer *Tokenizer, tokens []int32) ([]Event, error) {
-	if err := tokenizer.handle.acquire(false); err != nil {
-		return nil, err
-	}
-	defer tokenizer.handle.release()
-	return p.collect(func(append C.dsv4_parser_event_fn, user unsafe.Pointer,
-		failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_parser_feed_tokens(p.c, tokenizer.c, ids(tokens), C.size_t(len(tokens)), append,
-			user, failure)
-	})
-}
-
 // End delivers what is held, and the end. The parser is then as new.
 func (p *Parser) End() ([]Event, error) {
 	return p.collect(func(append C.dsv4_parser_event_fn, user unsafe.Pointer,

@@ -143,13 +143,6 @@ func TestCompletionsAreParsedHoweverTheyAreCut(t *testing.T) {
 		events = append(events, must(parser.Feed([]byte(completion[cut:])))(t)...)
 		expectEvents(t, append(events, must(parser.End())(t)...))
 	}
-	tokenizer := openTokenizer(t)
-	ids := must(tokenizer.EncodeWithAddedTokens(completion))(t)
-	events := must(parser.FeedTokens(tokenizer, ids))(t)
-	expectEvents(t, append(events, must(parser.End())(t)...))
-
-	_, err := parser.FeedTokens(tokenizer, []int32{-1})
-	expectCode(t, err, InvalidArgument)
-	_, err = NewParser(&ParserOptions{IDPrefix: "\x00"})
+	_, err := NewParser(&ParserOptions{IDPrefix: "\x00"})
 	expect(t, expectCode(t, err, InvalidArgument).Argument, "id_prefix")
 }

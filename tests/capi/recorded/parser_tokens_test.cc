@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// dsv4_parser_feed_tokens on every recorded completion: the events of its tokens, in any batches,
-// are those of its bytes.
+// dsv4_parser_feed on every recorded completion, by tokens: their bytes give the events of the
+// text.
 #include <dsv4/dsv4.h>
 
 #include <array>
 #include <memory>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "lib/text/unicode.h"
 #include "tests/lib/text/event_log.h"
 #include "tests/lib/text/parse_cases.h"
@@ -55,16 +53,16 @@ void Add(void* log, const dsv4_parser_event* event) {
                                     .stopped = event->stopped != 0});
 }
 
-// The log of the ids, fed in batches that end at the places `cuts` (ascending) and at their end.
 EventLog OfTokens(dsv4_parser* parser, const dsv4_tokenizer* tokenizer,
-                  const std::vector<int32_t>& ids, std::vector<size_t> cuts) {
+                  const std::vector<int32_t>& ids) {
   EventLog log;
-  cuts.push_back(ids.size());
-  size_t done = 0;
-  for (const size_t cut : cuts) {
-    REQUIRE(dsv4_parser_feed_tokens(parser, tokenizer, ids.data() + done, cut - done, Add, &log,
-                                    nullptr) == DSV4_OK);
-    done = cut;
+  for (const int32_t id : ids) {
+    char bytes[256];
+    size_t length = 0;
+    REQUIRE(dsv4_tokenizer_get_token_bytes(tokenizer, id, bytes, sizeof bytes, &length, nullptr) ==
+            DSV4_OK);
+    REQUIRE(length <= sizeof bytes);
+    REQUIRE(dsv4_parser_feed(parser, bytes, length, Add, &log, nullptr) == DSV4_OK);
   }
   REQUIRE(dsv4_parser_end(parser, Add, &log, nullptr) == DSV4_OK);
   return log;
@@ -96,7 +94,6 @@ std::array<int32_t, 256> ByteTokens() {
 TEST_CASE("tokens of recorded completions give the events of their bytes") {
   const OwnedTokenizer tokenizer = OpenTokenizer();
   const std::array<int32_t, 256> byte_tokens = ByteTokens();
-  std::mt19937 random(5);
   int controls = 0, events = 0;
   for (const test::ParseCase& one : test::ReadParseCases()) {
     INFO(one.text);
@@ -118,45 +115,13 @@ TEST_CASE("tokens of recorded completions give the events of their bytes") {
       in_bytes.push_back(byte_tokens[static_cast<uint8_t>(byte)]);
     }
     for (const std::vector<int32_t>* ids : {&sampled, &spelled, &std::as_const(in_bytes)}) {
-      std::vector<size_t> each, some;
-      for (size_t i = 0; i < ids->size(); ++i) {
-        each.push_back(i);
-        if (random() % 4 == 0) some.push_back(i);
-      }
-      for (const std::vector<size_t>& cuts : {std::vector<size_t>{}, each, some}) {
-        const EventLog log = OfTokens(parser.get(), tokenizer.get(), *ids, cuts);
-        CHECK(log.events() == expected.events());
-        CHECK(log.whole_characters());
-      }
+      const EventLog log = OfTokens(parser.get(), tokenizer.get(), *ids);
+      CHECK(log.events() == expected.events());
+      CHECK(log.whole_characters());
     }
   }
   CHECK(controls > 250);
   CHECK(events > 900);
-}
-
-TEST_CASE("an id without a token delivers nothing") {
-  const OwnedTokenizer tokenizer = OpenTokenizer();
-  const OwnedParser parser = OpenParser(ThinkingMode::kChat);
-  EventLog log;
-  std::vector<int32_t> ids = Encoded(tokenizer.get(), "abc", DSV4_ENCODE_PLAIN);
-  const std::vector<int32_t> good = ids;
-  const auto refused = [&](int32_t bad) {
-    dsv4_error* error = nullptr;
-    ids.push_back(bad);
-    CHECK(dsv4_parser_feed_tokens(parser.get(), tokenizer.get(), ids.data(), ids.size(), Add, &log,
-                                  &error) == DSV4_ERR_INVALID_ARGUMENT);
-    ids.pop_back();
-    const std::string message = dsv4_error_get_message(error);
-    dsv4_error_free(error);
-    return message;
-  };
-  const std::string place = absl::StrCat("ids[", ids.size(), "]: token id ");
-  CHECK(refused(-1).find(place + "-1 is not in") == 0);
-  const int32_t end = dsv4_tokenizer_get_vocab_size(tokenizer.get());
-  CHECK(refused(end).find(absl::StrCat(place, end)) == 0);
-  CHECK(log.events().empty());
-  log = OfTokens(parser.get(), tokenizer.get(), good, {});
-  CHECK(log.Joined(ParserEvent::Kind::kText) == "abc");
 }
 
 }  // namespace

@@ -564,7 +564,6 @@ extern "C" {
     pub fn dsv4_parser_open(options: *const dsv4_parser_options, parser: *mut *mut dsv4_parser, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_parser_close(parser: *mut dsv4_parser);
     pub fn dsv4_parser_feed(parser: *mut dsv4_parser, bytes: *const c_char, length: usize, callback: dsv4_parser_event_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_parser_feed_tokens(parser: *mut dsv4_parser, tokenizer: *const dsv4_tokenizer, ids: *const i32, count: usize, callback: dsv4_parser_event_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_parser_end(parser: *mut dsv4_parser, callback: dsv4_parser_event_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_sampling_init(engine: *const dsv4_engine, sampling: *mut dsv4_sampling, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_open(engine: *mut dsv4_engine, options: *const dsv4_session_options, session: *mut *mut dsv4_session, error: *mut *mut dsv4_error) -> dsv4_status;

@@ -151,15 +151,6 @@ impl Parser {
         })
     }
 
-    /// Takes tokens instead, as they were sampled.
-    pub fn feed_tokens(&mut self, tokenizer: &Tokenizer, ids: &[i32]) -> Result<Vec<Event>> {
-        let (tokenizer, count) = (tokenizer.as_ptr(), ids.len());
-        self.collect(|raw, append, user, error| unsafe {
-            let ids = memory::pointer(ids);
-            sys::dsv4_parser_feed_tokens(raw, tokenizer, ids, count, append, user, error)
-        })
-    }
-
     /// Delivers what is held, and the end. The parser is then as new.
     pub fn end(&mut self) -> Result<Vec<Event>> {
         self.collect(|raw, append, user, error| unsafe {

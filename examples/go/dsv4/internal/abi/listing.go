@@ -485,7 +485,6 @@ func Listing() string {
 	function("dsv4_parser_open", unsafe.Pointer(C.dsv4_parser_open))
 	function("dsv4_parser_close", unsafe.Pointer(C.dsv4_parser_close))
 	function("dsv4_parser_feed", unsafe.Pointer(C.dsv4_parser_feed))
-	function("dsv4_parser_feed_tokens", unsafe.Pointer(C.dsv4_parser_feed_tokens))
 	function("dsv4_parser_end", unsafe.Pointer(C.dsv4_parser_end))
 	function("dsv4_sampling_init", unsafe.Pointer(C.dsv4_sampling_init))
 	function("dsv4_session_open", unsafe.Pointer(C.dsv4_session_open))

@@ -147,7 +147,6 @@ listing! {
     dsv4_parser_open
     dsv4_parser_close
     dsv4_parser_feed
-    dsv4_parser_feed_tokens
     dsv4_parser_end
     dsv4_sampling_init
     dsv4_session_open

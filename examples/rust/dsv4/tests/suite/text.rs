@@ -151,17 +151,9 @@ fn completions_are_parsed_however_they_are_cut() {
         events.extend(parser.end().unwrap());
         assert_eq!(joined(events), expected, "cut at {cut}");
     }
-    let tokenizer = Tokenizer::open(model()).unwrap();
-    let ids = tokenizer.encode_with_added_tokens(&completion).unwrap();
-    let mut events = parser.feed_tokens(&tokenizer, &ids).unwrap();
-    events.extend(parser.end().unwrap());
-    assert_eq!(joined(events), expected);
-
     let mut events = parser.feed(b"a<think>b").unwrap();
     events.extend(parser.end().unwrap());
     assert!(matches!(events.last(), Some(Event::End { stopped: false, .. })));
-    let bad = parser.feed_tokens(&tokenizer, &[-1]).unwrap_err();
-    assert_eq!(bad.code(), Code::INVALID_ARGUMENT);
     let nul = ParserOptions { id_prefix: Some("\0".into()), ..Default::default() };
     assert_eq!(Parser::open(&nul).err().unwrap().argument(), "id_prefix");
 }
