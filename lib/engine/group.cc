@@ -37,16 +37,16 @@ class Follower {
     switch (command) {
       case GroupCommand::kForward: {
         DSV4_RETURN_IF_ERROR(reader->TakeStep(&step_));
-        DSV4_ASSIGN_OR_RETURN(head_rows_, reader->TakeList<int32_t>());
+        DSV4_ASSIGN_OR_RETURN(head_.rows, reader->TakeList<int32_t>());
         rows_ += step_.step.rows;
-        return model_->Forward(step_.step, step_.tokens.data(), nullptr, {.rows = head_rows_});
+        return model_->Forward(step_.step, step_.tokens.data(), nullptr, head_);
       }
       case GroupCommand::kForwardDraft: {
         DSV4_RETURN_IF_ERROR(reader->TakeStep(&step_));
         DSV4_ASSIGN_OR_RETURN(const std::vector<StreamSource> sources,
                               reader->TakeList<StreamSource>());
-        DSV4_ASSIGN_OR_RETURN(head_rows_, reader->TakeList<int32_t>());
-        return model_->ForwardDraft(step_.step, step_.tokens.data(), sources, {.rows = head_rows_});
+        DSV4_ASSIGN_OR_RETURN(head_.rows, reader->TakeList<int32_t>());
+        return model_->ForwardDraft(step_.step, step_.tokens.data(), sources, head_);
       }
       case GroupCommand::kStoreStreams: {
         DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> rows, reader->TakeList<int32_t>());
@@ -55,9 +55,9 @@ class Follower {
       }
       case GroupCommand::kLogits:
       case GroupCommand::kDraftLogits: {
-        DSV4_ASSIGN_OR_RETURN(head_rows_, reader->TakeList<int32_t>());
-        return (command == GroupCommand::kLogits ? model_->Logits(head_rows_)
-                                                 : model_->DraftLogits(head_rows_))
+        DSV4_ASSIGN_OR_RETURN(head_.rows, reader->TakeList<int32_t>());
+        return (command == GroupCommand::kLogits ? model_->Logits(head_.rows)
+                                                 : model_->DraftLogits(head_.rows))
             .status();
       }
       case GroupCommand::kCopyWindowBlock:
@@ -92,7 +92,7 @@ class Follower {
   KvCache* const cache_;
   // Of the running pass, which reads them.
   ReceivedStep step_;
-  std::vector<int32_t> head_rows_;
+  LogitRequests head_;
   int64_t rows_ = 0;
 };
 

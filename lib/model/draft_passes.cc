@@ -58,20 +58,21 @@ StepUpload::Shape DraftPasses::ChainShape(const StepUpload::Shape& first, size_t
 absl::Status DraftPasses::SetChainPass(const DraftChain& chain, size_t pass, StepUpload* upload,
                                        const StepUpload::Shape& shape) {
   PassInputs inputs;
-  HeadRows head;
+  const LogitRequests none;
+  const LogitRequests* head = &none;
   following_ = pass + 1 == chain.passes.size() ? chain.following : FollowingDrafts{};
   if (pass < chain.passes.size()) {
     const DraftPass& from = chain.passes[pass];
-    DSV4_RETURN_IF_ERROR(pass_.ExpectHead(from.head));
+    DSV4_RETURN_IF_ERROR(pass_.ExpectHead(*from.head));
     DSV4_ASSIGN_OR_RETURN(inputs, Inputs(from.step, from.tokens, from.sources));
     SetSources(from.sources, shape.rows, &inputs);
     head = from.head;
-    pass_.logits.Change({}, head.questions);
+    pass_.logits.Change({}, head->questions);
   } else {
     SetSources({}, shape.rows, &inputs);
   }
   pass_.logits.Change({}, following_.questions);
-  DSV4_RETURN_IF_ERROR(pass_.Set(upload, shape, head, inputs, &following_, pass == 0));
+  DSV4_RETURN_IF_ERROR(pass_.Set(upload, shape, *head, inputs, &following_, pass == 0));
   chain_inputs_[pass] = pass_.inputs;
   return absl::OkStatus();
 }
@@ -98,7 +99,7 @@ absl::Status DraftPasses::RunChainPass(size_t pass, int32_t head_rows) {
 absl::Status DraftPasses::RunChain(const DraftChain& chain) {
   for (size_t pass = 0; pass < chain.passes.size(); ++pass) {
     const DraftPass& from = chain.passes[pass];
-    const auto head_rows = static_cast<int32_t>(from.head.rows.size());
+    const int32_t head_rows = from.head->size();
     DSV4_RETURN_IF_ERROR(SetChainPass(
         chain, pass, &pass_.upload,
         {from.step.rows, from.step.sequence_count, head_rows, chain.following.drafts}));

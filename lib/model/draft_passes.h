@@ -29,7 +29,7 @@ struct DraftPass {
   StepRows step;
   const int32_t* tokens = nullptr;  // a negative one, -1 - i, stands for the token of list i
   absl::Span<const StreamSource> sources{};
-  HeadRows head;
+  const LogitRequests* head = nullptr;  // the caller's
 };
 struct DraftChain {
   absl::Span<const DraftPass> passes{};

@@ -7,6 +7,24 @@
 
 namespace dsv4 {
 
+void LogitRequests::Reserve(int32_t most_rows, int32_t most_questions) {
+  rows.reserve(static_cast<size_t>(most_rows));
+  questions.reserve(static_cast<size_t>(most_questions));
+}
+
+void LogitRequests::Clear() {
+  rows.clear();
+  questions.clear();
+}
+
+void LogitRequests::Add(int32_t row, const std::optional<LogitQuestion>& question) {
+  if (question) {
+    questions.push_back(*question);
+    questions.back().row = size();
+  }
+  rows.push_back(row);
+}
+
 absl::Status LogitRows::Place(Device* device, int32_t rows, int64_t vocab, float* logits) {
   logits_ = logits;
   vocab_ = vocab;
@@ -22,7 +40,7 @@ absl::Status LogitRows::Place(Device* device, int32_t rows, int64_t vocab, float
   return absl::OkStatus();
 }
 
-void LogitRows::Begin(const HeadRows& head) {
+void LogitRows::Begin(const LogitRequests& head) {
   if (device_ == nullptr) return;
   std::fill_n(rows_.begin(), head.rows.size(), State{});
   for (const LogitQuestion& question : head.questions) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,13 +26,27 @@ struct LogitQuestion {
 };
 
 // The input of the head after a pass.
-struct HeadRows {
-  absl::Span<const int32_t> rows{};             // rows of the pass whose logits are computed
-  absl::Span<const LogitQuestion> questions{};  // at most one about each of them
+struct LogitRequests {
+  std::vector<int32_t> rows{};             // rows of the pass whose logits are computed
+  std::vector<LogitQuestion> questions{};  // at most one about each of them, in their order
+
+  bool empty() const { return rows.empty(); }
+  // The index in the logits of the next row to be added.
+  int32_t size() const { return static_cast<int32_t>(rows.size()); }
+  // Reserves memory for `most_rows` rows, with a question about each of `most_questions`.
+  void Reserve(int32_t most_rows, int32_t most_questions);
+  void Clear();
+  // Requests the candidates that `question` asks for, or all logits of row `row` without a
+  // question.
+  void Add(int32_t row, const std::optional<LogitQuestion>& question = {});
 };
 
 class LogitRows {
  public:
+  LogitRows() = default;
+  // The logits of one row in host memory, which must outlive this.
+  explicit LogitRows(absl::Span<float> row)
+      : vocab_(static_cast<int64_t>(row.size())), logits_(row.data()) {}
   // `logits`: [rows, vocab] of the device. Allocates pinned memory if the host cannot read it.
   absl::Status Place(Device* device, int32_t rows, int64_t vocab, float* logits);
   // The device's answers to questions: entry r is the list of row r. Null if the host has all
@@ -42,7 +57,7 @@ class LogitRows {
 
   // The head was launched for `head`: the last rows are discarded. Answers to its questions are
   // available after the device has finished.
-  void Begin(const HeadRows& head);
+  void Begin(const LogitRequests& head);
   // The device changes these rows' logits, too, and answers further questions.
   void Change(absl::Span<const int32_t> rows, absl::Span<const LogitQuestion> questions);
   // The candidates of a row; null if none were asked for, or there are too many.
@@ -66,29 +81,6 @@ class LogitRows {
   Buffer host_logits_;          // pinned
   Buffer lists_, confidences_;  // pinned: the kernels write them there
   std::vector<State> rows_;
-};
-
-// The logits that one token is chosen from: a row of LogitRows, or logits in host memory.
-class TokenLogits {
- public:
-  TokenLogits(LogitRows* rows, int32_t row) : rows_(rows), row_(row) {}
-  explicit TokenLogits(absl::Span<const float> all) : all_(all) {}
-
-  absl::StatusOr<absl::Span<const float>> All() const {
-    if (rows_ == nullptr) return all_;
-    return rows_->Row(row_);
-  }
-  // Null: use All.
-  const CandidateList* candidates() const {
-    return rows_ == nullptr ? nullptr : rows_->Candidates(row_);
-  }
-  // REQUIRES: there are candidates.
-  const CandidateRule& rule() const { return rows_->RuleOf(row_); }
-
- private:
-  LogitRows* rows_ = nullptr;
-  int32_t row_ = 0;
-  absl::Span<const float> all_;
 };
 
 }  // namespace dsv4

@@ -186,7 +186,7 @@ absl::Status Model::RunLayers(const std::function<bool()>* stop) {
 }
 
 absl::Status Model::Forward(const StepRows& step, const int32_t* tokens,
-                            const std::function<bool()>* stop, const HeadRows& head) {
+                            const std::function<bool()>* stop, const LogitRequests& head) {
   const DeviceScope scope(parts_.device);
   DSV4_RETURN_IF_ERROR(pass_.ExpectHead(head));
   const PassInputs inputs{.step = step, .tokens = tokens, .rope_positions = step.positions};
@@ -244,7 +244,7 @@ absl::StatusOr<const float*> Model::LaunchAndFetch(PassKind kind,
                                                    absl::Span<const int32_t> row_of) {
   const DeviceScope scope(parts_.device);
   if (row_of.empty()) return InvalidArgument("logits of no rows");
-  const HeadRows head{.rows = row_of};
+  const LogitRequests head{.rows = {row_of.begin(), row_of.end()}};
   DSV4_RETURN_IF_ERROR(pass_.ExpectHead(head));
   DSV4_RETURN_IF_ERROR(LaunchHead(kind, head));
   DSV4_RETURN_IF_ERROR(pass_.AwaitExchanges());
@@ -253,7 +253,7 @@ absl::StatusOr<const float*> Model::LaunchAndFetch(PassKind kind,
   return first.data();
 }
 
-absl::Status Model::LaunchHead(PassKind kind, const HeadRows& head) {
+absl::Status Model::LaunchHead(PassKind kind, const LogitRequests& head) {
   if (head.rows.empty()) return absl::OkStatus();
   DSV4_RETURN_IF_ERROR(pass_.upload.Head(head, &pass_.inputs));
   pass_.logits.Begin(head);
@@ -279,7 +279,8 @@ absl::Status Model::ExpectDrafter() const {
 }
 
 absl::Status Model::ForwardDraft(const StepRows& step, const int32_t* tokens,
-                                 absl::Span<const StreamSource> sources, const HeadRows& head) {
+                                 absl::Span<const StreamSource> sources,
+                                 const LogitRequests& head) {
   DSV4_RETURN_IF_ERROR(ExpectDrafter());
   const DeviceScope scope(parts_.device);
   DSV4_ASSIGN_OR_RETURN(PassInputs inputs, drafts_->Inputs(step, tokens, sources));

@@ -54,7 +54,7 @@ class Model {
   // layer; if it returns true, the step ends with Cancelled, and the cache rows that it wrote are
   // undefined.
   absl::Status Forward(const StepRows& step, const int32_t* tokens,
-                       const std::function<bool()>* stop = nullptr, const HeadRows& head = {});
+                       const std::function<bool()>* stop = nullptr, const LogitRequests& head = {});
 
   // The residual streams X of row `row` of the last Forward or ForwardDraft: [4, D] act. Valid
   // until the next pass.
@@ -71,7 +71,7 @@ class Model {
   // - `head`: rows and questions of the drafter's head, as in Forward.
   // Afterwards StreamsOfRow returns the drafter's output, and Logits of the main rows are lost.
   absl::Status ForwardDraft(const StepRows& step, const int32_t* tokens,
-                            absl::Span<const StreamSource> sources, const HeadRows& head = {});
+                            absl::Span<const StreamSource> sources, const LogitRequests& head = {});
   // The same in parts, for verification: BeginDraft computes the streams of the first block, then
   // one call for each of the drafter's blocks, streams -> streams.
   absl::Status BeginDraft(const StepRows& step, const int32_t* tokens,
@@ -129,7 +129,7 @@ class Model {
   // The head of `kind` for `rows` rows of the pass, and answers to the questions about them.
   absl::Status RunHeadOf(PassKind kind, int32_t rows, bool questions, float* part);
   // The same for rows that were not uploaded yet; no operation if there are none.
-  absl::Status LaunchHead(PassKind kind, const HeadRows& head);
+  absl::Status LaunchHead(PassKind kind, const LogitRequests& head);
   absl::StatusOr<const float*> LaunchAndFetch(PassKind kind, absl::Span<const int32_t> row_of);
 
   RunningPass pass_;

@@ -123,12 +123,12 @@ absl::Status ModelRanks::TapLayer(int64_t layer) {
 }
 
 absl::Status ModelRanks::Forward(const StepRows& step, const int32_t* tokens,
-                                 const std::function<bool()>* stop, const HeadRows& head) {
+                                 const std::function<bool()>* stop, const LogitRequests& head) {
   if (group_ != nullptr) {
     // Other processes cannot be asked before each layer: a pass that has begun is completed.
     if (stop != nullptr && (*stop)()) return Cancelled("stopped before a pass");
     const auto message = [&] {
-      return MessageWriter(GroupCommand::kForward).AddStep(step, tokens).AddList(head.rows);
+      return MessageWriter(GroupCommand::kForward).AddStep(step, tokens).AddList(absl::MakeConstSpan(head.rows));
     };
     return Told(message, [&] {
       return OnAll([&](Model& model, int) { return model.Forward(step, tokens, nullptr, head); });
@@ -166,12 +166,12 @@ absl::Status ModelRanks::StoreStreams(absl::Span<const int32_t> rows,
 
 absl::Status ModelRanks::ForwardDraft(const StepRows& step, const int32_t* tokens,
                                       absl::Span<const StreamSource> sources,
-                                      const HeadRows& head) {
+                                      const LogitRequests& head) {
   const auto message = [&] {
     return MessageWriter(GroupCommand::kForwardDraft)
         .AddStep(step, tokens)
         .AddList(sources)
-        .AddList(head.rows);
+        .AddList(absl::MakeConstSpan(head.rows));
   };
   return Told(message, [&] {
     return OnAll(
@@ -192,7 +192,7 @@ absl::Status ModelRanks::RunDraftBlock(int64_t block) {
   return OnAll([&](Model& model, int) { return model.RunDraftBlock(block); });
 }
 
-absl::StatusOr<const float*> ModelRanks::FetchLogits(Fetch fetch, GroupCommand command,
+absl::StatusOr<const float*> ModelRanks::FetchLogits(FetchOne fetch, GroupCommand command,
                                                      absl::Span<const int32_t> row_of) {
   const float* logits = nullptr;
   const auto message = [&] { return MessageWriter(command).AddList(row_of); };
@@ -220,6 +220,23 @@ absl::Status ModelRanks::WriteStreams(absl::Span<const std::byte> from) {
 
 absl::Status ModelRanks::Synchronize() {
   return OnAll([](Model& model, int) { return model.Synchronize(); });
+}
+
+// One transfer for rows that follow each other.
+absl::Status ModelRanks::Fetch(const LogitRequests& requests, bool* device_idle) {
+  const auto fetch = [&](int32_t first, int32_t end) {
+    return first < end ? logits().Fetch(first, end - first) : absl::OkStatus();
+  };
+  if (!requests.questions.empty()) {
+    DSV4_RETURN_IF_ERROR(Synchronize());
+    *device_idle = true;
+  }
+  int32_t first = 0;
+  for (const LogitQuestion& question : requests.questions) {
+    DSV4_RETURN_IF_ERROR(fetch(first, question.row));
+    first = question.row + 1;
+  }
+  return fetch(first, requests.size());
 }
 
 }  // namespace dsv4

@@ -54,12 +54,12 @@ class ModelRanks {
   absl::StatusOr<const float*> Logits(absl::Span<const int32_t> row_of);
   LogitRows& logits() { return first().logits(); }
   absl::Status Forward(const StepRows& step, const int32_t* tokens,
-                       const std::function<bool()>* stop = nullptr, const HeadRows& head = {});
+                       const std::function<bool()>* stop = nullptr, const LogitRequests& head = {});
   const std::byte* StreamsOfRow(int32_t row) const { return first().StreamsOfRow(row); }
   int64_t streams_row_bytes() const { return first().streams_row_bytes(); }
   absl::Status StoreStreams(absl::Span<const int32_t> rows, absl::Span<const int32_t> slots);
   absl::Status ForwardDraft(const StepRows& step, const int32_t* tokens,
-                            absl::Span<const StreamSource> sources, const HeadRows& head = {});
+                            absl::Span<const StreamSource> sources, const LogitRequests& head = {});
   // False in a group of processes: the leader's host chooses the tokens.
   bool chains() const { return group_ == nullptr && first().chains(); }
   absl::Status ForwardDrafts(const DraftChain& chain);
@@ -80,6 +80,9 @@ class ModelRanks {
   absl::Status WriteStreams(absl::Span<const std::byte> from);
   DType activation_dtype() const { return first().activation_dtype(); }
   absl::Status Synchronize();
+  // After a pass with the head's rows `requests`: waits for the answers to its questions, and for
+  // the logits of rows without a question. *device_idle: the device has finished all work.
+  absl::Status Fetch(const LogitRequests& requests, bool* device_idle);
   // Observes the first rank.
   void set_tap(const Tap* tap) {
     first().set_tap(tap);
@@ -102,8 +105,8 @@ class ModelRanks {
   Model& first() const { return *models_.front(); }
   // Calls f(model, rank) on all ranks, and aborts the others' exchanges if one fails.
   absl::Status OnAll(absl::FunctionRef<absl::Status(Model& model, int rank)> f);
-  using Fetch = absl::StatusOr<const float*> (Model::*)(absl::Span<const int32_t> row_of);
-  absl::StatusOr<const float*> FetchLogits(Fetch fetch, GroupCommand command,
+  using FetchOne = absl::StatusOr<const float*> (Model::*)(absl::Span<const int32_t> row_of);
+  absl::StatusOr<const float*> FetchLogits(FetchOne fetch, GroupCommand command,
                                            absl::Span<const int32_t> row_of);
   // Sends the message to the processes of the group, if there is one, then calls f(). Exchanges of
   // both happen in the same order.

@@ -129,7 +129,7 @@ absl::Status RecordedPasses::RecordChain(Step* step) {
   return absl::OkStatus();
 }
 
-absl::Status RecordedPasses::Launch(PassKind kind, const Step& step, const HeadRows& head,
+absl::Status RecordedPasses::Launch(PassKind kind, const Step& step, const LogitRequests& head,
                                     const PassInputs& inputs) {
   Inputs& own = InputsOf(kind);
   if (own.launched) DSV4_RETURN_IF_ERROR(Synchronize());

@@ -68,7 +68,7 @@ class RecordedPasses {
   // The recorded step that fits, by its shape or that of its chain; null: none, or launches are
   // observed.
   const Step* Find(const StepRows& step, StepUpload::Shape Step::*shape = &Step::shape) const;
-  absl::Status Launch(PassKind kind, const Step& step, const HeadRows& head,
+  absl::Status Launch(PassKind kind, const Step& step, const LogitRequests& head,
                       const PassInputs& inputs);
   absl::Status LaunchChain(const Step& step, const DraftChain& chain);
   // Waits for the device.

@@ -43,8 +43,9 @@ absl::Status RunningPass::Set(const PassInputs& from) {
   return Set(&upload, {from.step.rows, from.step.sequence_count, 0}, {}, from);
 }
 
-absl::Status RunningPass::Set(StepUpload* to, const StepUpload::Shape& shape, const HeadRows& head,
-                              PassInputs from, FollowingDrafts* following, bool first) {
+absl::Status RunningPass::Set(StepUpload* to, const StepUpload::Shape& shape,
+                              const LogitRequests& head, PassInputs from,
+                              FollowingDrafts* following, bool first) {
   const StepRows& step = from.step;
   if (shape.rows < 1 || step.rows > limits.rows || step.sequence_count > limits.sequences) {
     return InvalidArgument("a step of ", step.rows, " rows and ", step.sequence_count,
@@ -67,7 +68,7 @@ absl::Status RunningPass::ComputeRope() {
                                      .out = context.act.rope});
 }
 
-absl::Status RunningPass::ExpectHead(const HeadRows& head) const {
+absl::Status RunningPass::ExpectHead(const LogitRequests& head) const {
   if (static_cast<int64_t>(head.rows.size()) <= limits.logit_rows) return absl::OkStatus();
   return InvalidArgument("logits of ", head.rows.size(), " rows; the limit is ", limits.logit_rows);
 }

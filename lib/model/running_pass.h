@@ -50,12 +50,12 @@ struct RunningPass {
   // Bytes of the inputs of passes that are not recorded; places them at `memory` unless it is null.
   absl::StatusOr<int64_t> PlaceInputs(std::byte* memory);
   // Begins a pass of these rows, padded to `shape`. `following`, `first`: as in StepUpload::Pass.
-  absl::Status Set(StepUpload* to, const StepUpload::Shape& shape, const HeadRows& head,
+  absl::Status Set(StepUpload* to, const StepUpload::Shape& shape, const LogitRequests& head,
                    PassInputs from, FollowingDrafts* following = nullptr, bool first = true);
   // The same without padding or head.
   absl::Status Set(const PassInputs& from);
   absl::Status ComputeRope();
-  absl::Status ExpectHead(const HeadRows& head) const;
+  absl::Status ExpectHead(const LogitRequests& head) const;
   // The answers to the questions about `rows` rows of the last head.
   TokenCandidatesParams Candidates(int32_t rows);
   // The logits part of the next head: no two heads after one another use the same one.

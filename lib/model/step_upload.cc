@@ -203,7 +203,7 @@ absl::Status StepUpload::Send() {
 }
 
 // Parts with fixed offsets come before parts that vary in size.
-absl::Status StepUpload::Pass(const Shape& shape, const HeadRows& head, PassInputs* inputs,
+absl::Status StepUpload::Pass(const Shape& shape, const LogitRequests& head, PassInputs* inputs,
                               FollowingDrafts* following, bool first) {
   if (device_ == nullptr) return absl::OkStatus();
   Begin(pass_);
@@ -239,7 +239,7 @@ absl::Status StepUpload::Pass(const Shape& shape, const HeadRows& head, PassInpu
   return fetched() ? absl::OkStatus() : Send();
 }
 
-absl::Status StepUpload::Head(const HeadRows& head, PassInputs* inputs) {
+absl::Status StepUpload::Head(const LogitRequests& head, PassInputs* inputs) {
   if (device_ == nullptr) {
     inputs->head_rows = head.rows.data();
     return absl::OkStatus();

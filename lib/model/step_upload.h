@@ -84,10 +84,10 @@ class StepUpload {
   // - following: if shape.drafts is not 0, becomes the padded drafts with pointers of the device.
   // The first of several passes that are launched together starts the masks (TokenMasks).
   // REQUIRES, after PlaceFetched: the last pass has been fetched.
-  absl::Status Pass(const Shape& shape, const HeadRows& head, PassInputs* inputs,
+  absl::Status Pass(const Shape& shape, const LogitRequests& head, PassInputs* inputs,
                     FollowingDrafts* following = nullptr, bool first = true);
   // Uploads only the head's rows and queries, for the last uploaded pass.
-  absl::Status Head(const HeadRows& head, PassInputs* inputs);
+  absl::Status Head(const LogitRequests& head, PassInputs* inputs);
   // Rows of the last head, the tokens before them, and queries by the rows of the head.
   absl::Status Follow(absl::Span<const int32_t> rows, absl::Span<const int32_t> tokens,
                       absl::Span<const LogitQuestion> questions, PassInputs* inputs);

@@ -206,10 +206,9 @@ absl::Status ComputeRows(Engine& engine, absl::Span<const int32_t> tokens,
       batch.Clear();
       DSV4_RETURN_IF_ERROR(batch.Add(
           &sequence, tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(rows))));
-      const auto head_row = static_cast<int32_t>(rows) - 1;
-      DSV4_RETURN_IF_ERROR(model.Forward(
-          batch.rows(), batch.tokens(), nullptr,
-          {.rows = last ? absl::MakeConstSpan(&head_row, 1) : absl::Span<const int32_t>()}));
+      LogitRequests head;
+      if (last) head.Add(static_cast<int32_t>(rows) - 1);
+      DSV4_RETURN_IF_ERROR(model.Forward(batch.rows(), batch.tokens(), nullptr, head));
       DSV4_RETURN_IF_ERROR(model.Synchronize());
       batch.Commit();
       done += rows;

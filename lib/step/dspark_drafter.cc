@@ -11,7 +11,6 @@
 
 #include "lib/base/status_macros.h"
 #include "lib/step/drafter.h"
-#include "lib/step/logit_requests.h"
 
 namespace dsv4 {
 namespace {
@@ -22,8 +21,8 @@ class DsparkDrafter final : public Drafter {
       : model_(model),
         context_(context),
         block_(static_cast<size_t>(config.block_size), static_cast<int32_t>(config.noise_token_id)),
-        batch_(model->limits()),
-        logit_requests_(model->limits()) {
+        batch_(model->limits()) {
+    logit_requests_.Reserve(model->limits().rows, model->limits().logit_rows);
     const auto drafts = static_cast<size_t>(model->limits().logit_rows);
     rows_.reserve(drafts);
     previous_.reserve(drafts);
@@ -66,7 +65,7 @@ class DsparkDrafter final : public Drafter {
       *device_idle = true;
     } else {
       DSV4_RETURN_IF_ERROR(
-          model_->ForwardDraft(batch_.rows(), batch_.tokens(), {}, logit_requests_.head()));
+          model_->ForwardDraft(batch_.rows(), batch_.tokens(), {}, logit_requests_));
     }
     LogitRows* const logits = &model_->logits();
     for (int32_t draft = 0; draft < most; ++draft) {
@@ -82,7 +81,7 @@ class DsparkDrafter final : public Drafter {
       }
       for (StepRequest* request : requests) {
         if (!request->drafting) continue;
-        request->drafting = request->step->Draft(TokenLogits(logits, request->logits_row + draft));
+        request->drafting = request->step->Draft(logits, request->logits_row + draft);
       }
     }
     pace->AddPass(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -109,7 +108,7 @@ class DsparkDrafter final : public Drafter {
         questions_.back().row = row;
       }
     }
-    const DraftPass pass{batch_.rows(), batch_.tokens(), {}, logit_requests_.head()};
+    const DraftPass pass{batch_.rows(), batch_.tokens(), {}, &logit_requests_};
     DSV4_RETURN_IF_ERROR(model_->ForwardDrafts({.passes = absl::MakeConstSpan(&pass, 1),
                                                 .following = {.drafts = most,
                                                               .sequences = sessions,

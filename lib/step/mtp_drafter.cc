@@ -8,15 +8,14 @@
 
 #include "lib/base/status_macros.h"
 #include "lib/step/drafter.h"
-#include "lib/step/logit_requests.h"
 
 namespace dsv4 {
 namespace {
 
 class MtpDrafter final : public Drafter {
  public:
-  explicit MtpDrafter(ModelRanks* model)
-      : model_(model), batch_(model->limits()), logit_requests_(model->limits()) {
+  explicit MtpDrafter(ModelRanks* model) : model_(model), batch_(model->limits()) {
+    logit_requests_.Reserve(model->limits().rows, model->limits().logit_rows);
     const auto rows = static_cast<size_t>(model->limits().rows);
     stream_rows_.reserve(rows);
     stream_slots_.reserve(rows);
@@ -58,13 +57,13 @@ class MtpDrafter final : public Drafter {
       }
       *device_idle = false;
       DSV4_RETURN_IF_ERROR(
-          model_->ForwardDraft(batch_.rows(), batch_.tokens(), sources_, logit_requests_.head()));
+          model_->ForwardDraft(batch_.rows(), batch_.tokens(), sources_, logit_requests_));
       if (logit_requests_.empty()) break;
-      DSV4_RETURN_IF_ERROR(logit_requests_.Fetch(model_, device_idle));
+      DSV4_RETURN_IF_ERROR(model_->Fetch(logit_requests_, device_idle));
       LogitRows* const logits = &model_->logits();
       for (StepRequest* request : requests) {
         if (!request->drafting) continue;
-        request->drafting = request->step->Draft(TokenLogits(logits, request->logits_row));
+        request->drafting = request->step->Draft(logits, request->logits_row);
       }
       batch_.Clear();
       sources_.clear();
@@ -83,7 +82,8 @@ class MtpDrafter final : public Drafter {
  private:
   // A pass whose rows continue with the tokens that the pass before it has chosen.
   struct LaterPass {
-    explicit LaterPass(const ModelRanks& model) : batch(model.limits()), logits(model.limits()) {
+    explicit LaterPass(const ModelRanks& model) : batch(model.limits()) {
+      logits.Reserve(model.limits().rows, model.limits().logit_rows);
       sources.reserve(static_cast<size_t>(model.limits().sequences));
     }
     StepBatch batch;
@@ -135,10 +135,10 @@ class MtpDrafter final : public Drafter {
       ++session;
     }
     passes_.clear();
-    passes_.push_back({batch_.rows(), batch_.tokens(), sources_, logit_requests_.head()});
+    passes_.push_back({batch_.rows(), batch_.tokens(), sources_, &logit_requests_});
     for (int32_t draft = 1; draft < most; ++draft) {
       const LaterPass& pass = later_[static_cast<size_t>(draft - 1)];
-      passes_.push_back({pass.batch.rows(), pass.batch.tokens(), pass.sources, pass.logits.head()});
+      passes_.push_back({pass.batch.rows(), pass.batch.tokens(), pass.sources, &pass.logits});
     }
     *device_idle = false;
     DSV4_RETURN_IF_ERROR(model_->ForwardDrafts({.passes = passes_}));
@@ -149,7 +149,7 @@ class MtpDrafter final : public Drafter {
       for (StepRequest* request : requests) {
         if (!request->drafting) continue;
         const int32_t list = draft * sessions + request->logits_row;
-        request->drafting = request->step->Draft(TokenLogits(logits, list));
+        request->drafting = request->step->Draft(logits, list);
       }
     }
     return absl::OkStatus();

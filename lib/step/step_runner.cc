@@ -17,13 +17,14 @@ StepRunner::StepRunner(ModelRanks* model, std::unique_ptr<Drafter> drafter, int6
       drafter_(std::move(drafter)),
       vocab_(static_cast<size_t>(vocab)),
       batch_(model->limits()),
-      logit_requests_(model->limits()),
       stop_([this] {
         (*between_layers_)();
         return std::any_of(requests_.begin(), requests_.end(), [](const StepRequest* request) {
           return request->step && request->timeline->stopped();
         });
-      }) {}
+      }) {
+  logit_requests_.Reserve(model->limits().rows, model->limits().logit_rows);
+}
 
 absl::Span<const float> StepRunner::RowOf(const float* logits, int32_t row) const {
   return {logits + static_cast<size_t>(row) * vocab_, vocab_};
@@ -136,7 +137,7 @@ absl::Status StepRunner::Forward() {
     }
     if (batch_.empty()) return absl::OkStatus();
     const absl::Status status =
-        model_->Forward(batch_.rows(), batch_.tokens(), &stop_, logit_requests_.head());
+        model_->Forward(batch_.rows(), batch_.tokens(), &stop_, logit_requests_);
     // Only stop_ cancels a pass. The step starts over without the cancelled requests.
     if (absl::IsCancelled(status)) continue;
     if (status.ok()) RemoveCancelled();
@@ -146,7 +147,7 @@ absl::Status StepRunner::Forward() {
 
 absl::Status StepRunner::Choose() {
   if (logit_requests_.empty()) return absl::OkStatus();
-  DSV4_RETURN_IF_ERROR(logit_requests_.Fetch(model_, &device_idle_));
+  DSV4_RETURN_IF_ERROR(model_->Fetch(logit_requests_, &device_idle_));
   LogitRows* const logits = &model_->logits();
   for (StepRequest* request : requests_) {
     if (!request->step || request->logits_row < 0) continue;
@@ -183,7 +184,7 @@ absl::Status StepRunner::PromptLogProbs() {
       logit_requests_.Clear();
       for (int32_t i = 0; i < count; ++i) logit_requests_.Add(step.first_row() + row + i);
       device_idle_ = false;
-      DSV4_ASSIGN_OR_RETURN(const float* logits, model_->Logits(logit_requests_.rows()));
+      DSV4_ASSIGN_OR_RETURN(const float* logits, model_->Logits(logit_requests_.rows));
       for (int32_t i = 0; i < count; ++i) {
         step.TakePromptLogProbs(row + i, RowOf(logits, i));
       }

@@ -18,7 +18,6 @@
 #include "lib/model/model_ranks.h"
 #include "lib/step/draft_pace.h"
 #include "lib/step/drafter.h"
-#include "lib/step/logit_requests.h"
 #include "lib/step/step_batch.h"
 
 namespace dsv4 {

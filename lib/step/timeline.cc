@@ -127,12 +127,12 @@ double Timeline::NextUniform(int32_t later) const {
   return Uniform(chooser_.params().seed, tokens_.size() + static_cast<size_t>(later));
 }
 
-absl::Status Timeline::Watch(const TokenLogits& logits) {
+absl::Status Timeline::Watch(LogitRows* logits, int32_t row) {
   // Bringing each row of a device to the host would cost more than the alarm may.
-  if (logits.candidates() != nullptr && size() % LogitWatch::kDevicePositions != 0) {
+  if (logits->Candidates(row) != nullptr && size() % LogitWatch::kDevicePositions != 0) {
     return absl::OkStatus();
   }
-  DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> all, logits.All());
+  DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> all, logits->Row(row));
   return watch_.See(size(), all);
 }
 
@@ -147,18 +147,18 @@ void Timeline::ReportAlarms() {
   }
 }
 
-absl::Status Timeline::ChooseOne(const TokenLogits& logits, int32_t draft, bool* accepted) {
-  const absl::Status seen = Watch(logits);
+absl::Status Timeline::ChooseOne(LogitRows* logits, int32_t row, int32_t draft, bool* accepted) {
+  const absl::Status seen = Watch(logits, row);
   if (!seen.ok()) {
     ReportAlarms();
     return seen;
   }
-  DSV4_RETURN_IF_ERROR(chooser_.ComputeDistribution(logits, &distribution_));
+  DSV4_RETURN_IF_ERROR(chooser_.ComputeDistribution(logits, row, &distribution_));
   const int32_t token = Draw(distribution_, NextUniform());
   *accepted = draft == token;
   const int32_t log_probs = chooser_.params().log_probs;
   if (logits_tap_ || log_probs > 0) {
-    DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> all, logits.All());
+    DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> all, logits->Row(row));
     if (logits_tap_) logits_tap_(size(), all);
     if (log_probs > 0) LogProbsOf(size()) = PositionLogProbs::Of(all, token, log_probs);
   }
@@ -172,7 +172,8 @@ absl::Status Timeline::ChooseOne(const TokenLogits& logits, int32_t draft, bool*
 absl::Status Timeline::ChooseFromLogits() {
   speculation_.Clear();
   bool accepted;
-  DSV4_RETURN_IF_ERROR(ChooseOne(TokenLogits(absl::MakeConstSpan(logits_)), -1, &accepted));
+  LogitRows logits(absl::MakeSpan(logits_));
+  DSV4_RETURN_IF_ERROR(ChooseOne(&logits, 0, -1, &accepted));
   has_logits_ = false;
   return absl::OkStatus();
 }

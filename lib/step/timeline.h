@@ -156,9 +156,9 @@ class Timeline {
   double NextUniform(int32_t later = 0) const;
   // Chooses the next token. A draft of it (-1: none) is accepted if it is the one chosen, so that
   // drafts change no token.
-  absl::Status ChooseOne(const TokenLogits& logits, int32_t draft, bool* accepted);
+  absl::Status ChooseOne(LogitRows* logits, int32_t row, int32_t draft, bool* accepted);
   // Looks at the logits that the next token is chosen from.
-  absl::Status Watch(const TokenLogits& logits);
+  absl::Status Watch(LogitRows* logits, int32_t row);
   void ReportAlarms();
   void RemoveLast();
   void RowsChanged();

@@ -128,15 +128,14 @@ absl::Status TimelineStep::Choose(LogitRows* logits, int32_t first) {
   const bool restricted = timeline_->chooser_.restricted();
   timeline_->has_logits_ = false;
   for (int32_t row = 0;; ++row) {
-    const TokenLogits row_logits(logits, first + row);
     bool accepted = false;
     const int32_t draft = row < drafts ? speculation.drafts()[static_cast<size_t>(row)] : -1;
     const absl::Status status =
-        Contained([&] { return timeline_->ChooseOne(row_logits, draft, &accepted); });
+        Contained([&] { return timeline_->ChooseOne(logits, first + row, draft, &accepted); });
     kept_rows_ = row + 1;
     if (!status.ok()) {
       speculation.Clear();
-      DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> all, row_logits.All());
+      DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> all, logits->Row(first + row));
       TakeLogits(all);
       return chosen_ > 0 ? absl::OkStatus() : status;
     }
@@ -196,11 +195,11 @@ void TimelineStep::TakePromptLogProbs(int32_t row, absl::Span<const float> logit
                                        wanted.count));
 }
 
-bool TimelineStep::Draft(const TokenLogits& logits) {
+bool TimelineStep::Draft(LogitRows* logits, int32_t row) {
   Timeline& timeline = *timeline_;
   // No draft is a way out where none can be chosen: the step that comes to it reports why.
   const auto compute = [&] {
-    return timeline.chooser_.ComputeDistribution(logits, &timeline.distribution_);
+    return timeline.chooser_.ComputeDistribution(logits, row, &timeline.distribution_);
   };
   if (!Contained(compute).ok()) return false;
   const int32_t token = Draw(timeline.distribution_, timeline.NextUniform(pushed_drafts_));

@@ -75,7 +75,7 @@ class TimelineStep {
   std::optional<LogitQuestion> LaterDraftQuestion(int32_t later) const;
   // Chooses a draft from the drafter's logits, after the drafts before it. False: no further
   // drafts.
-  bool Draft(const TokenLogits& logits);
+  bool Draft(LogitRows* logits, int32_t row);
   // The newest token: the last draft, or without one the last token chosen.
   const int32_t& newest() const;
   // The drafts are complete: the chooser follows the chosen tokens alone again.

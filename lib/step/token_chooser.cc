@@ -217,7 +217,7 @@ std::optional<LogitQuestion> TokenChooser::Question(double uniform, const TokenS
       .rule = *rule, .allowed = sampler_.choosable(), .allowed_id = sampler_.choosable_id()};
 }
 
-absl::Status TokenChooser::ComputeDistribution(const TokenLogits& logits, Distribution* out) {
+absl::Status TokenChooser::ComputeDistribution(LogitRows* logits, int32_t row, Distribution* out) {
   DSV4_ASSIGN_OR_RETURN(const std::shared_ptr<const TokenSet> set, Allowed());
   TokenRules rules{.forced = Forced(set.get())};
   if (set != nullptr) {
@@ -233,10 +233,10 @@ absl::Status TokenChooser::ComputeDistribution(const TokenLogits& logits, Distri
     }
     rules.allowed = allowed_;
   }
-  if (const CandidateList* list = logits.candidates()) {
+  if (const CandidateList* list = logits->Candidates(row)) {
     return sampler_.ComputeFromCandidates(*list, rules, out);
   }
-  DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> all, logits.All());
+  DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> all, logits->Row(row));
   return sampler_.ComputeDistribution(all, history_, rules, out);
 }
 

@@ -76,9 +76,9 @@ class TokenChooser {
   // `uniform`; nullopt: it needs all logits. `allowed`: the result of Allowed(), null if not known.
   std::optional<LogitQuestion> Question(double uniform, const TokenSet* allowed) const;
 
-  // The distribution of the token after the prompt and the output pushed. Errors: those of
-  // Sampler::ComputeDistribution, DeviceLost.
-  absl::Status ComputeDistribution(const TokenLogits& logits, Distribution* out);
+  // The distribution of the token after the prompt and the output pushed, by row `row`. Errors:
+  // those of Sampler::ComputeDistribution, DeviceLost.
+  absl::Status ComputeDistribution(LogitRows* logits, int32_t row, Distribution* out);
 
  private:
   // The forced token, or -1.

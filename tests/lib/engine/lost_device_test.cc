@@ -27,16 +27,17 @@ bool computed = false;
 }  // namespace
 
 // The linker's names for ModelRanks::Forward and for what its callers call.
-#define FORWARD "_ZN4dsv410ModelRanks7ForwardERKNS_8StepRowsEPKiPKSt8functionIFbvEERKNS_8HeadRowsE"
+#define FORWARD \
+  "_ZN4dsv410ModelRanks7ForwardERKNS_8StepRowsEPKiPKSt8functionIFbvEERKNS_13LogitRequestsE"
 absl::Status RealForward(ModelRanks* model, const StepRows& step, const int32_t* tokens,
                          const std::function<bool()>* stop,
-                         const HeadRows& head) asm("__real_" FORWARD);
+                         const LogitRequests& head) asm("__real_" FORWARD);
 absl::Status WrapForward(ModelRanks* model, const StepRows& step, const int32_t* tokens,
                          const std::function<bool()>* stop,
-                         const HeadRows& head) asm("__wrap_" FORWARD);
+                         const LogitRequests& head) asm("__wrap_" FORWARD);
 
 absl::Status WrapForward(ModelRanks* model, const StepRows& step, const int32_t* tokens,
-                         const std::function<bool()>* stop, const HeadRows& head) {
+                         const std::function<bool()>* stop, const LogitRequests& head) {
   const bool lost = passes_left == 0;
   if (passes_left > 0) --passes_left;
   if (lost && !computed) return DeviceLost("lost on command");

@@ -56,8 +56,8 @@ TEST_CASE("a step reaches the device whole, padded, and at the same places every
   PassInputs first;
   for (const size_t wanted : {2, 1}) {
     PassInputs pass = inputs;
-    const HeadRows head{.rows = absl::MakeConstSpan(head_rows).subspan(0, wanted),
-                        .questions = absl::MakeConstSpan(questions).subspan(2 - wanted)};
+    const LogitRequests head{.rows = {head_rows, head_rows + wanted},
+                             .questions = {questions + 2 - wanted, questions + 2}};
     REQUIRE_OK(upload.Pass({.rows = 4, .sequences = 3, .head_rows = 2}, head, &pass));
     const StepRows& step = pass.step;
     REQUIRE(step.rows == 4);
@@ -127,7 +127,7 @@ TEST_CASE("a step reaches the device whole, padded, and at the same places every
   REQUIRE(on_device(mtp.from));
   CHECK(std::equal(mtp_sources, mtp_sources + 3, mtp.from));
   CHECK(std::equal(mtp_places, mtp_places + 3, mtp.to));
-  REQUIRE_OK(upload.Head({.rows = head_rows, .questions = {questions + 1, 1}}, &mtp));
+  REQUIRE_OK(upload.Head({.rows = {2, 0}, .questions = {questions[1]}}, &mtp));
   REQUIRE(on_device(mtp.head_rows));
   CHECK(std::vector<int32_t>(mtp.head_rows, mtp.head_rows + 2) == std::vector<int32_t>{2, 0});
   CHECK(mtp.queries[0].row == -1);
@@ -157,10 +157,9 @@ TEST_CASE("a pass that is fetched stays in host memory until then") {
                            .positions = positions},
                   .tokens = ids,
                   .rope_positions = positions};
-  const int32_t head_rows[] = {1};
   const LogitQuestion question{.row = 0, .rule = {.top_k = 3}};
   const StepUpload::Shape shape{.rows = 4, .sequences = 4, .head_rows = 2};
-  REQUIRE_OK(upload.Pass(shape, {.rows = head_rows, .questions = {&question, 1}}, &pass));
+  REQUIRE_OK(upload.Pass(shape, {.rows = {1}, .questions = {question}}, &pass));
   CHECK(pass.tokens[0] == 0);
   const CopyRowsParams fetch = upload.Fetch(shape);
   REQUIRE(fetch.rows == 1);
