@@ -177,10 +177,12 @@ static void test_one_runs_out_of_blocks(void) {
   options.max_sessions = 3;
   dsv4_engine* engine = open_engine(options);
   for (i = 0; i < 3; ++i) sessions[i] = open_session(engine, NULL);
-  EXPECT_OK(dsv4_session_sync(sessions[0], tokens, 1000, NULL, NULL, &error));
+  EXPECT_OK(dsv4_session_sync(sessions[0], tokens, 800, NULL, NULL, &error));
   EXPECT_OK(dsv4_session_sync(sessions[1], tokens + 1000, 700, NULL, NULL, &error));
   EXPECT_OK(dsv4_session_prefill(sessions[0], 0, NULL, NULL, NULL, &error));
-  while (generated < 10) {
+  /* A slow machine computes fewer tokens of the second one's prompt in a step. */
+  while (refused < 5) {
+    EXPECT(generated < 200);
     EXPECT_OK(dsv4_engine_step(engine, sessions, 3, NULL, NULL, results, statuses, errors, &error));
     EXPECT(statuses[0] == DSV4_OK && errors[0] == NULL);
     EXPECT(steps[0].token >= 0);
@@ -196,12 +198,11 @@ static void test_one_runs_out_of_blocks(void) {
     EXPECT(strstr(dsv4_error_get_message(errors[2]), "empty") != NULL);
     for (i = 0; i < 3; ++i) dsv4_error_free(errors[i]);
   }
-  EXPECT(refused >= 5);
   /* With the first session's blocks the second one continues and reaches the same place. */
   dsv4_session_close(sessions[0]);
   EXPECT_OK(dsv4_session_step(sessions[1], NULL, NULL, &steps[1], &error));
   dsv4_session_close(sessions[1]);
-  EXPECT_OK(dsv4_session_sync(sessions[2], tokens, 1000, NULL, NULL, &error));
+  EXPECT_OK(dsv4_session_sync(sessions[2], tokens, 800, NULL, NULL, &error));
   EXPECT_OK(dsv4_session_step(sessions[2], NULL, NULL, &steps[2], &error));
   EXPECT(steps[2].token == first);
   dsv4_session_close(sessions[2]);
