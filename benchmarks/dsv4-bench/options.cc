@@ -87,14 +87,6 @@ void AddTexts(Options* o, const std::string&, const std::string& list) {
   for (const std::string_view part : SplitAtCommas(list)) (o->*field).emplace_back(part);
 }
 
-template <class T, size_t count>
-const char* NameOf(T value, const Named<T> (&known)[count]) {
-  for (const Named<T>& named : known) {
-    if (named.value == value) return named.name;
-  }
-  return "unknown";
-}
-
 constexpr int32_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr float kMaxFloat = std::numeric_limits<float>::max();
 
@@ -252,8 +244,5 @@ std::string HelpText() {
          "Measures how fast a model reads prompts and generates tokens.\n\n" +
          chat::HelpLines<Options>(kOptions) + kHelpNotes;
 }
-
-const char* BackendName(dsv4_backend backend) { return NameOf(backend, kBackends); }
-const char* DrafterName(dsv4_drafter drafter) { return NameOf(drafter, kAllDrafters); }
 
 }  // namespace bench

@@ -56,8 +56,4 @@ Options ParseOptions(int argc, const char* const* argv);
 
 std::string HelpText();
 
-// The words of the command line for values of the library; "unknown" for others.
-const char* BackendName(dsv4_backend backend);
-const char* DrafterName(dsv4_drafter drafter);
-
 }  // namespace bench

@@ -10,6 +10,7 @@
 #include "examples/console/failure.h"
 #include "examples/console/files.h"
 #include "examples/console/progress_bar.h"
+#include "examples/console/struct_fields.h"
 
 namespace bench {
 namespace {
@@ -168,7 +169,7 @@ void Subject::AddTo(Record* record, float temperature) const {
   record->Text("build_commit", BuildCommit());
   record->Text("build_info", dsv4_get_build_info());
   record->Text("device", identity_.device);
-  record->Text("backend", BackendName(info_.backend));
+  record->Text("backend", chat::BackendName(info_.backend));
   record->Text("numerics", info_.numerics);
   record->Integer("n_devices", info_.device_count);
   record->Integer("n_threads", info_.threads);
@@ -179,7 +180,7 @@ void Subject::AddTo(Record* record, float temperature) const {
   record->Text("weight_format", random + identity_.weight_format);
   record->Integer("synthetic_layers", options_->synthetic_layers);
   record->Text("cache_format", info_.cache_format);
-  record->Text("drafter", DrafterName(info_.drafter));
+  record->Text("drafter", chat::DrafterName(info_.drafter));
   record->Integer("context_tokens", info_.context_tokens);
   record->Integer("prefill_chunk_tokens", info_.prefill_chunk_tokens);
   record->Text("prompt_source", options_->text_file.empty() ? "random" : options_->text_file);

@@ -8,6 +8,8 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <vector>
 
 #include "examples/console/amounts.h"
 #include "examples/console/expectation.h"
@@ -17,6 +19,7 @@
 #include "examples/console/json_text.h"
 #include "examples/console/progress_bar.h"
 #include "examples/console/start_group.h"
+#include "examples/console/struct_fields.h"
 #include "examples/console/terminal.h"
 #include "examples/console/user_cache.h"
 
@@ -29,34 +32,6 @@ dsv4::EngineOptions EngineOptionsOf(const Options& options) {
   out.max_sessions = 2;
   out.max_draft_tokens = options.sampling.drafts;
   return out;
-}
-
-std::string NameOfDrafter(dsv4_drafter drafter) {
-  switch (drafter) {
-    case DSV4_DRAFTER_NONE:
-      return "none";
-    case DSV4_DRAFTER_MTP:
-      return "mtp";
-    case DSV4_DRAFTER_DSPARK:
-      return "dspark";
-    case DSV4_DRAFTER_NGRAM:
-      return "ngram";
-    default:
-      return "drafter " + std::to_string(drafter);
-  }
-}
-
-std::string NameOf(dsv4_backend backend) {
-  switch (backend) {
-    case DSV4_BACKEND_CPU:
-      return "cpu";
-    case DSV4_BACKEND_REFERENCE:
-      return "reference";
-    case DSV4_BACKEND_CUDA:
-      return "cuda";
-    default:
-      return "backend " + std::to_string(backend);
-  }
 }
 
 uint64_t TotalBytes(const dsv4::EngineInfo& info) {
@@ -72,59 +47,37 @@ uint64_t TotalBytes(const dsv4::DeviceInfo& device) {
   return device.weight_bytes + device.cache_bytes + device.workspace_bytes;
 }
 
+// The fields of a struct of the library, under their names.
+template <class Struct>
+JsonObject JsonOf(const Struct& in, JsonObject object = {}) {
+  ForEachField(in, [&](const char* name, auto value) {
+    if constexpr (std::is_same_v<decltype(value), bool>) {
+      object.Bool(name, value);
+    } else if constexpr (std::is_pointer_v<decltype(value)>) {
+      object.String(name, value);
+    } else if constexpr (std::is_floating_point_v<decltype(value)>) {
+      object.Number(name, value);
+    } else {
+      object.Number(name, static_cast<int64_t>(value));
+    }
+  });
+  return object;
+}
+
 std::string JsonOf(const dsv4::EngineInfo& info, const std::vector<dsv4::DeviceInfo>& devices) {
-  const auto bytes = [](uint64_t count) { return static_cast<int64_t>(count); };
   std::vector<std::string> each;
-  for (const dsv4::DeviceInfo& device : devices) {
-    each.push_back(JsonObject()
-                       .Number("index", int64_t{device.index})
-                       .Number("weight_bytes", bytes(device.weight_bytes))
-                       .Number("cache_bytes", bytes(device.cache_bytes))
-                       .Number("workspace_bytes", bytes(device.workspace_bytes))
-                       .text());
-  }
-  return JsonObject()
-      .String("event", "plan")
-      .String("backend", NameOf(info.backend))
-      .String("numerics", info.numerics)
-      .String("cache_format", info.cache_format)
-      .Number("threads", int64_t{info.threads})
-      .Number("devices", int64_t{info.device_count})
-      .Number("context_tokens", info.context_tokens)
-      .Number("cache_tokens", info.cache_tokens)
-      .Number("max_sessions", int64_t{info.max_sessions})
-      .Number("prefill_chunk_tokens", int64_t{info.prefill_chunk_tokens})
-      .Number("max_draft_tokens", int64_t{info.max_draft_tokens})
-      .String("drafter", NameOfDrafter(info.drafter))
-      .Number("weight_bytes", bytes(info.weight_bytes))
-      .Number("cache_bytes", bytes(info.cache_bytes))
-      .Number("cache_window_bytes", bytes(info.cache_window_bytes))
-      .Number("cache_compressed_bytes", bytes(info.cache_compressed_bytes))
-      .Number("cache_index_bytes", bytes(info.cache_index_bytes))
-      .Number("cache_state_bytes", bytes(info.cache_state_bytes))
-      .Number("workspace_bytes", bytes(info.workspace_bytes))
-      .Number("total_bytes", bytes(TotalBytes(info)))
-      .Number("device_bytes", bytes(DeviceBytes(info)))
+  for (const dsv4::DeviceInfo& device : devices) each.push_back(JsonOf(device).text());
+  return JsonOf(info, JsonObject().String("event", "plan"))
+      .Number("total_bytes", static_cast<int64_t>(TotalBytes(info)))
+      .Number("device_bytes", static_cast<int64_t>(DeviceBytes(info)))
       .Json("each_device", JsonArray(each))
-      .Number("step_exchanges", int64_t{info.step_exchanges})
-      .Number("token_exchange_bytes", bytes(info.token_exchange_bytes))
-      .Number("device_experts", info.device_experts)
-      .Number("host_experts", info.host_experts)
-      .Number("disk_experts", info.disk_experts)
-      .Number("cpu_experts", int64_t{info.cpu_experts})
-      .Number("host_weight_bytes", bytes(info.host_weight_bytes))
-      .Number("token_expert_bytes", bytes(info.token_expert_bytes))
-      .Number("predicted_decode_tokens_per_second", info.predicted_decode_tokens_per_second)
-      .Number("predicted_prefill_tokens_per_second", info.predicted_prefill_tokens_per_second)
-      .String("backend_reason", info.backend_reason)
-      .String("second_set_operators", info.second_set_operators)
       .text();
 }
 
 std::string TableOf(const dsv4::EngineInfo& info, const std::vector<dsv4::DeviceInfo>& devices) {
   char line[256];
   std::snprintf(line, sizeof line, "backend %s, %s numerics, %d threads; context %lld tokens\n",
-                NameOf(info.backend).c_str(), info.numerics, info.threads,
+                BackendName(info.backend), info.numerics, info.threads,
                 static_cast<long long>(info.context_tokens));
   std::string table = line;
   const auto row = [&](const char* name, uint64_t bytes) {

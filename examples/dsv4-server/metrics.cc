@@ -2,8 +2,12 @@
 #include "examples/dsv4-server/metrics.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
+#include <type_traits>
 #include <utility>
+
+#include "examples/console/struct_fields.h"
 
 namespace server {
 namespace {
@@ -191,28 +195,23 @@ std::string Metrics::Text(const std::string& model, const Load& load) const {
           accepted_tokens_);
   counter("dsv4:reopenings_total", "Times that the model was opened again after a failure.",
           reopenings_);
-  gauge("dsv4:suspended", "1 while the model's memory is given back.",
-        std::to_string(load.engine.suspended));
-  gauge("dsv4:predicted_decode_tokens_per_second",
-        "Prediction for one request at a time, without drafts; 0 if there is none.",
-        Number(load.engine.predicted_decode_tokens_per_second));
-  gauge("dsv4:measured_decode_tokens_per_second",
-        "Measured while one request was decoded at a time; 0 before 256 such tokens.",
-        Number(load.engine.measured_decode_tokens_per_second));
-  gauge("dsv4:second_set_operators",
-        "Operators that run the second set of kernels, which takes longer for prompts.",
-        std::to_string(load.engine.second_set_operators));
+  // All of the engine's, under their names: what grows as a counter, alarms as one metric.
   const std::string alarms = "dsv4:alarms_total";
-  text += Heading(alarms, "counter", "What a healthy model does not do: see dsv4_alarms.");
-  for (const auto& [alarm, count] :
-       {std::pair("nonfinite_logits", load.engine.alarm_nonfinite_logits),
-        std::pair("frozen_logits", load.engine.alarm_frozen_logits),
-        std::pair("token_run", load.engine.alarm_token_run),
-        std::pair("bos_run", load.engine.alarm_bos_run),
-        std::pair("few_accepted", load.engine.alarm_few_accepted),
-        std::pair("canary", load.engine.alarm_canary)}) {
-    text += alarms + "{" + labels + ",alarm=\"" + alarm + "\"} " + std::to_string(count) + "\n";
-  }
+  std::string raised =
+      Heading(alarms, "counter", "What a healthy model does not do: see dsv4_alarms.");
+  chat::ForEachField(load.engine, [&](const std::string& name, auto value) {
+    constexpr bool kCount = std::is_same_v<decltype(value), uint64_t>;
+    const std::string number = kCount ? std::to_string(value) : Number(static_cast<double>(value));
+    if (name.starts_with("alarm_")) {
+      raised += alarms + "{" + labels + ",alarm=\"" + name.substr(6) + "\"} " + number + "\n";
+      return;
+    }
+    const bool grows = (kCount && name != "second_set_operators") || name.ends_with("_seconds");
+    const std::string metric = "dsv4:" + name + (grows ? "_total" : "");
+    text += Heading(metric, grows ? "counter" : "gauge", "See dsv4_engine_metrics.") + metric +
+            "{" + labels + "} " + number + "\n";
+  });
+  text += raised;
   const std::string success = "vllm:request_success_total";
   text += Heading(success, "counter", "Requests that ended, by finish_reason.");
   for (const auto& [reason, count] : ended_) {

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # usage: tests/bindings/generate.sh [FOLDER]
-# Writes what the bindings take from the C headers: the Rust declarations, and the programs whose
-# listings of the ABI must equal that of C. Into the source tree; or into FOLDER, with the C program.
+# Writes what bindings and programs take from the C headers: the Rust declarations, the programs whose
+# listings of the ABI must equal that of C, and the structs that the library fills. Into the source tree; or into FOLDER, with the C program.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 source=$here/../..
@@ -20,4 +20,7 @@ generate() {
 generate rust bindings examples/rust/dsv4-sys/src/bindings.rs
 generate rust layout examples/rust/dsv4-sys/tests/layout/table.rs
 generate go '' examples/go/dsv4/internal/abi/listing.go
+generate fields rust examples/rust/dsv4/src/reports.rs
+generate fields go examples/go/dsv4/reports.go
+generate fields cpp examples/console/struct_fields.h
 [ $# -eq 0 ] || generate c '' listing.c

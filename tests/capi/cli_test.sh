@@ -107,7 +107,7 @@ run -p "$question" --cache-format fp8_per_tensor </dev/null
 expect 'the same answer from rows in fp8' cmp -s out paris
 expect 'their format in the statistics' grep -q '; cache [0-9.]* [kM]B (fp8_per_tensor rows)' err
 run --plan --json --devices 0,1 -c 1024 </dev/null
-expect 'two devices in the plan' grep -qF '"devices": 2' out
+expect 'two devices in the plan' grep -qF '"device_count": 2' out
 run -p "$question" --devices 0,1 --no-stats </dev/null
 expect 'the answer of one device on two' cmp -s out paris
 run -p "$question" -v --no-stats </dev/null

@@ -75,19 +75,6 @@ func PlanDevices(path string, options *EngineOptions) ([]DeviceInfo, error) {
 	return devices, nil
 }
 
-// Device is a device that an engine can use.
-type Device struct {
-	Backend           Backend // BackendCUDA for a GPU, or BackendCPU
-	Index             int32   // for EngineOptions.Devices; -1: Reason says why no GPU is listed
-	Usable            bool
-	ComputeCapability int32 // of a GPU: 120 for 12.0
-	Integrated        bool  // the sizes are the system's
-	TotalBytes        uint64
-	FreeBytes         uint64
-	Name              string
-	Reason            string // why it is not usable
-}
-
 // ListDevices lists the machine's GPUs, or an entry that says why there is none, then the CPU.
 func ListDevices() ([]Device, error) {
 	memory := arena{err: checkABI()}
@@ -112,18 +99,7 @@ func ListDevices() ([]Device, error) {
 	}
 	devices := make([]Device, len(found))
 	for i := range found {
-		c := &found[i]
-		devices[i] = Device{
-			Backend:           Backend(c.backend),
-			Index:             int32(c.index),
-			Usable:            c.usable != 0,
-			ComputeCapability: int32(c.compute_capability),
-			Integrated:        c.integrated != 0,
-			TotalBytes:        uint64(c.total_bytes),
-			FreeBytes:         uint64(c.free_bytes),
-			Name:              C.GoString(c.name),
-			Reason:            C.GoString(c.reason),
-		}
+		devices[i] = newDevice(&found[i])
 	}
 	return devices, nil
 }

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
-	"time"
 	"unsafe"
 )
 
@@ -37,27 +36,6 @@ type SyncOptions struct {
 	LogProbsBegin int64 // from this position on; 0: none
 }
 
-// SyncResult is what a sync kept.
-type SyncResult struct {
-	CommonTokens      int64
-	ReusedTokens      int64
-	PendingTokens     int64 // left to prefill
-	PrefixCacheTokens int64
-	LimitPosition     int64
-	Limit             ReuseLimit
-}
-
-func newSyncResult(c *C.dsv4_sync_result) SyncResult {
-	return SyncResult{
-		CommonTokens:      int64(c.common_tokens),
-		ReusedTokens:      int64(c.reused_tokens),
-		PendingTokens:     int64(c.pending_tokens),
-		PrefixCacheTokens: int64(c.prefix_cache_tokens),
-		LimitPosition:     int64(c.limit_position),
-		Limit:             ReuseLimit(c.limit),
-	}
-}
-
 // Step is what one step added.
 type Step struct {
 	Token  int32 // -1: none yet, of Engine.Step alone
@@ -79,27 +57,6 @@ type LogProbs struct {
 type TokenLogProb struct {
 	Token   int32
 	LogProb float32
-}
-
-// Stats is what a session holds, and what it did since the last sync.
-type Stats struct {
-	Seed              uint64 // in effect
-	ContextTokens     int64
-	UsedTokens        int64
-	PromptTokens      int64
-	CachedTokens      int64
-	PrefilledTokens   int64
-	GeneratedTokens   int64
-	PrefillTime       time.Duration
-	DecodeTime        time.Duration
-	CacheBytes        uint64
-	PrefixCacheTokens int64
-	DraftedTokens     int64
-	AcceptedTokens    int64
-	DraftSteps        int64
-	AcceptanceLength  float64
-	FirstAcceptance   float64
-	Alarms            Alarms // raised since the last sync
 }
 
 // Session is one mutable timeline of tokens.
@@ -348,28 +305,7 @@ func (s *Session) Stats() (Stats, error) {
 	err := s.use(func(failure **C.dsv4_error) C.dsv4_status {
 		return C.dsv4_session_get_stats(s.c, &c, failure)
 	})
-	seconds := func(value C.double) time.Duration {
-		return time.Duration(float64(value) * float64(time.Second))
-	}
-	return Stats{
-		Seed:              uint64(c.seed),
-		ContextTokens:     int64(c.context_tokens),
-		UsedTokens:        int64(c.used_tokens),
-		PromptTokens:      int64(c.prompt_tokens),
-		CachedTokens:      int64(c.cached_tokens),
-		PrefilledTokens:   int64(c.prefilled_tokens),
-		GeneratedTokens:   int64(c.generated_tokens),
-		PrefillTime:       seconds(c.prefill_seconds),
-		DecodeTime:        seconds(c.decode_seconds),
-		CacheBytes:        uint64(c.cache_bytes),
-		PrefixCacheTokens: int64(c.prefix_cache_tokens),
-		DraftedTokens:     int64(c.drafted_tokens),
-		AcceptedTokens:    int64(c.accepted_tokens),
-		DraftSteps:        int64(c.draft_steps),
-		AcceptanceLength:  float64(c.acceptance_length),
-		FirstAcceptance:   float64(c.first_acceptance),
-		Alarms:            Alarms(c.alarms),
-	}, err
+	return newStats(&c), err
 }
 
 // Save writes timeline, rows, states and logits to a file, which appears when it is whole. progress

@@ -29,7 +29,7 @@ func TestStepsSpellTheAnswer(t *testing.T) {
 	stats := must(session.Stats())(t)
 	expect(t, stats.PromptTokens, int64(len(tokens)))
 	expect(t, stats.UsedTokens, int64(len(timeline)))
-	expect(t, stats.PrefillTime > 0, true)
+	expect(t, stats.PrefillSeconds > 0, true)
 
 	// The same prompt again: all tokens except the last are reused.
 	synced = must(session.Sync(tokens, nil))(t)

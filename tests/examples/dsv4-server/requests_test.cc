@@ -503,6 +503,8 @@ TEST_CASE("An idle server gives memory back, and the next requests take it again
   // The alarms of the engine are there, and none was raised.
   CHECK(server.Metric("dsv4:alarms_total{model_name=\"dsv4-tiny\",alarm=\"canary\"}") == 0);
   CHECK(server.Metric("dsv4:second_set_operators{model_name=\"dsv4-tiny\"}") == 0);
+  CHECK(server.Metric("dsv4:steps_total{model_name=\"dsv4-tiny\"}") > 8);
+  CHECK(server.Metric("dsv4:step_seconds_total{model_name=\"dsv4-tiny\"}") > 0);
   const std::string decode = "_decode_tokens_per_second{model_name=\"dsv4-tiny\"}";
   CHECK(server.Metric("dsv4:predicted" + decode) > 0);
   CHECK(server.Metric("dsv4:measured" + decode) >= 0);

@@ -39,6 +39,7 @@ mod memory;
 mod message;
 mod mirror;
 mod parser;
+mod reports;
 mod sampling;
 mod session;
 mod tokenizer;
@@ -54,8 +55,10 @@ pub use error::{Error, Result};
 pub use grammar::{Grammar, ToolOptions};
 pub use log::{clear_log, set_log};
 pub use message::{render_text, ChatOptions, Message, ToolCall};
-pub use mirror::{Device, DeviceInfo, EngineIdentity, EngineInfo, EngineMetrics, Stats, SyncResult};
 pub use parser::{Event, Parser, ParserOptions};
+pub use reports::{
+    Device, DeviceInfo, EngineIdentity, EngineInfo, EngineMetrics, Stats, SyncResult,
+};
 pub use sampling::Sampling;
 pub use session::{
     AllowedTokens, CancelHandle, LogProbs, Session, SessionOptions, Step, SyncOptions,
