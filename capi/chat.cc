@@ -12,10 +12,10 @@
 #include "capi/handles.h"
 #include "capi/struct_io.h"
 #include "lib/base/status_macros.h"
+#include "lib/base/utf8.h"
 #include "lib/text/chat_encoder.h"
 #include "lib/text/chat_json.h"
 #include "lib/text/python_json.h"
-#include "lib/text/unicode.h"
 
 namespace dsv4::capi {
 namespace {

@@ -15,10 +15,10 @@
 #include "capi/struct_io.h"
 #include "capi/sync_result.h"
 #include "lib/base/status_macros.h"
+#include "lib/base/utf8.h"
 #include "lib/session/conversation.h"
 #include "lib/text/chat_json.h"
 #include "lib/text/python_json.h"
-#include "lib/text/unicode.h"
 
 namespace dsv4::capi {
 namespace {

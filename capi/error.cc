@@ -12,7 +12,7 @@
 #include "capi/guard.h"
 #include "lib/base/error.h"
 #include "lib/base/quoted.h"
-#include "lib/text/unicode.h"
+#include "lib/base/utf8.h"
 
 struct dsv4_error {
   const char* message;

@@ -14,7 +14,7 @@
 #include "capi/struct_io.h"
 #include "lib/base/status_macros.h"
 #include "lib/grammar/grammar.h"
-#include "lib/text/json_text.h"
+#include "lib/text/python_json.h"
 
 namespace dsv4::capi {
 namespace {

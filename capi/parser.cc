@@ -11,8 +11,8 @@
 #include "capi/parser_event.h"
 #include "capi/struct_io.h"
 #include "lib/base/status_macros.h"
+#include "lib/base/utf8.h"
 #include "lib/text/streaming_parser.h"
-#include "lib/text/unicode.h"
 
 struct dsv4_parser {
   dsv4::StreamingParser parser;

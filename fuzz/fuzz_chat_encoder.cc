@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "lib/base/utf8.h"
 #include "lib/text/chat_encoder.h"
 #include "lib/text/chat_json.h"
 #include "lib/text/python_json.h"
 #include "lib/text/tokenizer.h"
-#include "lib/text/unicode.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "lib/text/completion_markup.h"
 #include "lib/text/completion_parser.h"
-#include "lib/text/json_text.h"
+#include "lib/text/python_json.h"
 #include "lib/text/streaming_parser.h"
 #include "tests/lib/text/event_log.h"
 

@@ -11,6 +11,7 @@
 #include "lib/base/contained.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
+#include "lib/base/utf8.h"
 #include "lib/grammar/ebnf.h"
 #include "lib/grammar/json_schema.h"
 #include "lib/grammar/regex.h"
@@ -26,7 +27,8 @@ constexpr char kSchema = 'S', kLenientSchema = 's', kRegex = 'R', kEbnf = 'E', k
                kBoth = 'B';
 
 absl::Status CheckUtf8(absl::string_view text, absl::string_view what) {
-  return IsUtf8(text) ? absl::OkStatus() : InvalidArgument(what, " is not UTF-8");
+  return ValidUtf8Prefix(text) == text.size() ? absl::OkStatus()
+                                              : InvalidArgument(what, " is not UTF-8");
 }
 
 std::string SourceOf(const ToolOptions& options) {

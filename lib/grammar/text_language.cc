@@ -169,24 +169,6 @@ Expr CharOf(ExpressionPool* pool, const CharSet& set, Encoding encoding) {
   return pool->AnyOf({Utf8Of(pool, plain), EscapesOf(pool, set)});
 }
 
-bool IsUtf8(absl::string_view text) {
-  while (!text.empty()) {
-    const absl::string_view before = text;
-    const uint32_t c = TakeCodePoint(&text);
-    const size_t length = before.size() - text.size();
-    for (size_t i = 1; i < length; ++i) {
-      if ((before[i] & 0xC0) != 0x80) return false;
-    }
-    const uint8_t lead = static_cast<uint8_t>(before[0]);
-    const size_t needed = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    if (lead >= 0xF8 || (lead & 0xC0) == 0x80 || length != needed || c > kMaxCodePoint ||
-        (c >= 0xD800 && c <= 0xDFFF)) {
-      return false;
-    }
-  }
-  return true;
-}
-
 uint32_t TakeCodePoint(absl::string_view* text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>((*text)[i]); };
   const uint32_t lead = byte(0);

@@ -43,7 +43,6 @@ enum class Encoding {
 Expr CharOf(ExpressionPool* pool, const CharSet& set, Encoding encoding);
 // `text`, which is UTF-8.
 Expr TextOf(ExpressionPool* pool, absl::string_view text, Encoding encoding);
-bool IsUtf8(absl::string_view text);
 // Removes the first code point of *text and returns it. REQUIRES: *text is UTF-8 and not empty.
 uint32_t TakeCodePoint(absl::string_view* text);
 

@@ -3,6 +3,7 @@
 // keys are not known in advance. Documents are untrusted.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -55,8 +56,6 @@ class JsonValue {
   const JsonValue* Find(absl::string_view key) const;
 
  private:
-  friend class JsonReader;
-
   // The last value within a container; null for one that is empty, and for a scalar.
   JsonValue* Last();
   void DropLast();
@@ -76,22 +75,32 @@ struct JsonMember {
   JsonValue value;
 };
 
-// Removes a number (RFC 8259) from the front of *text. Returns false if there is none; *text is
-// then undefined.
-bool TakeJsonNumber(absl::string_view* text);
-
 // Editors on Windows write it in front of a text. JSON readers pass over one.
 inline constexpr absl::string_view kUtf8ByteOrderMark = "\xEF\xBB\xBF";
 
-// Deepest nesting of arrays and objects, at about 1.5 KiB of the stack each.
+// Deepest nesting of arrays and objects in files.
 inline constexpr int kMaxJsonDepth = 200;
 
-// Parses one whole document, with or without a byte order mark. A key that an object repeats keeps
-// its first place and its last value, as in Python's json. Corrupt, as "SOURCE: line L, column C:
-// REASON" (counted from 1, columns in bytes; the place where reading stopped, left out when none is
-// known), for anything that is not JSON in UTF-8, for unpaired surrogate escapes, for nesting
-// beyond `max_depth`, and for text longer than `max_bytes`.
+// What a reader takes. The defaults are those of RFC 8259.
+struct JsonDialect {
+  // Also unpaired surrogates: escaped, and as the three bytes that UTF-8 would give them (WTF-8,
+  // see lib/base/utf8.h), which they become in the value.
+  bool surrogates = false;
+  bool non_finite = false;        // also NaN, Infinity and -Infinity, as the text of a number
+  size_t max_integer_digits = 0;  // 0: any
+  size_t max_depth = kMaxJsonDepth;
+};
+
+// Reads one whole document, with or without a byte order mark. A key that an object repeats keeps
+// its first place and its last value, as in Python's json. Needs little stack for any depth.
+// Errors, as "SOURCE: line L, column C: REASON" (counted from 1, columns in bytes): Corrupt for
+// what the dialect does not take; Unsupported for deeper nesting.
+absl::StatusOr<JsonValue> ReadJson(absl::string_view text, absl::string_view source,
+                                   const JsonDialect& dialect);
+
+// ReadJson of a file's text in JSON. Also Corrupt: deeper nesting, text longer than `max_bytes`,
+// and a pointer of Git LFS.
 absl::StatusOr<JsonValue> ParseJson(absl::string_view text, absl::string_view source,
-                                    int64_t max_bytes, int max_depth = kMaxJsonDepth);
+                                    int64_t max_bytes, size_t max_depth = kMaxJsonDepth);
 
 }  // namespace dsv4

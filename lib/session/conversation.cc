@@ -15,7 +15,6 @@
 #include "lib/base/status_macros.h"
 #include "lib/text/chat_json.h"
 #include "lib/text/completion_markup.h"
-#include "lib/text/json_text.h"
 #include "lib/text/python_json.h"
 
 namespace dsv4 {

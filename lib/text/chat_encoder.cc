@@ -8,12 +8,12 @@
 #include "lib/base/error.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
+#include "lib/base/utf8.h"
 #include "lib/text/chat_profile.h"
 #include "lib/text/chat_prompt.h"
 #include "lib/text/chat_turns.h"
 #include "lib/text/python_json.h"
 #include "lib/text/tool_prompt.h"
-#include "lib/text/unicode.h"
 
 namespace dsv4 {
 namespace {

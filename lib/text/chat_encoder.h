@@ -33,7 +33,7 @@ absl::StatusOr<std::vector<int32_t>> RenderChat(const Tokenizer& tokenizer,
                                                 const ChatOptions& options,
                                                 absl::Span<const ChatMessage> context = {});
 
-// The same prompt as text, byte for byte the published one, for display and comparison. Do not
+// The prompt as text, byte for byte the published one, for display and comparison. Do not
 // tokenize it: it cannot distinguish a control token from a message that spells one. The text is
 // WTF-8: unpaired surrogates of tool-call arguments stay. In the ids they are U+FFFD.
 absl::StatusOr<std::string> RenderChatText(absl::Span<const ChatMessage> messages,

@@ -43,7 +43,7 @@ absl::StatusOr<std::string> FormattedText(const JsonValue& value, absl::string_v
   return *std::move(text);
 }
 
-// The same of the value of `key`; empty when that is missing, null, false, zero or empty.
+// FormattedText of the value of `key`; empty when that is missing, null, false, zero or empty.
 absl::StatusOr<std::string> OptionalText(const JsonValue& message, absl::string_view key,
                                          absl::string_view place) {
   const JsonValue* value = FindTrue(message, key);

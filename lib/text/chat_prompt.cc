@@ -8,8 +8,8 @@
 #include "lib/base/error.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
+#include "lib/base/utf8.h"
 #include "lib/text/python_json.h"
-#include "lib/text/unicode.h"
 
 namespace dsv4 {
 namespace {

@@ -43,7 +43,7 @@ class ChatPrompt {
 
   // Adds text of a user, a tool or a model. It never becomes a control token.
   void Text(absl::string_view text) { text_.append(text.data(), text.size()); }
-  // The same for a value, written as JSON like Python does.
+  // Adds a value as Text, written as JSON like Python does.
   void Json(const JsonValue& value);
 
   // Adds text of the format itself. Control tokens that it spells are control tokens.

@@ -14,9 +14,9 @@
 #include "lib/base/hash_table.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
+#include "lib/base/utf8.h"
 #include "lib/text/completion_markup.h"
-#include "lib/text/json_text.h"
-#include "lib/text/unicode.h"
+#include "lib/text/python_json.h"
 
 namespace dsv4 {
 namespace {

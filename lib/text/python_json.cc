@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// json.dumps, str and bool of Python for JSON values.
+// json.loads, json.dumps, str and bool of Python for JSON values.
 #include "lib/text/python_json.h"
 
 #include <charconv>
 #include <cmath>
+#include <cstddef>
+#include <limits>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "lib/text/json_text.h"
 
 namespace dsv4 {
 namespace {
@@ -92,6 +94,39 @@ void AppendScalar(const JsonValue& value, std::string* out) {
 }
 
 }  // namespace
+
+bool IsJson(absl::string_view text) {
+  constexpr JsonDialect kDialect = {.surrogates = true,
+                                    .max_depth = std::numeric_limits<size_t>::max()};
+  return !absl::StartsWith(text, kUtf8ByteOrderMark) && ReadJson(text, "", kDialect).ok();
+}
+
+absl::StatusOr<JsonValue> ParsePythonJson(absl::string_view text, absl::string_view source) {
+  return ReadJson(text, source,
+                  {.surrogates = true,
+                   .non_finite = true,
+                   .max_integer_digits = kMaxPythonIntegerDigits,
+                   .max_depth = kMaxPythonJsonDepth});
+}
+
+void AppendJsonEscaped(absl::string_view text, std::string* out) {
+  constexpr char kHexDigits[] = "0123456789abcdef";
+  constexpr absl::string_view kCharacters = "\"\\\b\f\n\r\t", kNames = "\"\\bfnrt";
+  size_t done = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const unsigned char c = text[i];
+    if (c >= 0x20 && c != '"' && c != '\\') continue;
+    out->append(text.data() + done, i - done);
+    done = i + 1;
+    const size_t named = kCharacters.find(text[i]);
+    if (named != absl::string_view::npos) {
+      out->append({'\\', kNames[named]});
+    } else {
+      out->append({'\\', 'u', '0', '0', kHexDigits[c >> 4], kHexDigits[c & 15]});
+    }
+  }
+  out->append(text.data() + done, text.size() - done);
+}
 
 // Open containers are in a list, so that nesting cannot exhaust the thread's stack.
 void AppendPythonJson(const JsonValue& value, std::string* out) {

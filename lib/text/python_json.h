@@ -19,17 +19,20 @@ inline constexpr int kMaxPythonJsonDepth = 990;
 // Python reads no longer integer.
 inline constexpr int kMaxPythonIntegerDigits = 4300;
 
-// Parses one whole document as json.loads does with bytes: a byte order mark in front is passed
-// over. Number texts may be "NaN", "Infinity" and
-// "-Infinity"; an unpaired surrogate stands in a string as the three bytes that UTF-8 would give it
-// (WTF-8, see unicode.h); a repeated key keeps its first place and its last value. Corrupt, as
-// "SOURCE: line L, column C: REASON" (counted from 1, columns in bytes), for what json.loads
-// refuses and for bytes that are not WTF-8. Unsupported, in the same form, for nesting beyond
-// kMaxPythonJsonDepth.
+// Reads one whole document as json.loads does with bytes: ReadJson of that dialect.
 absl::StatusOr<JsonValue> ParsePythonJson(absl::string_view text, absl::string_view source);
+
+// Appends `text`, escaped like json.dumps(ensure_ascii=False), without quotes. Pieces of a text can
+// be escaped one after another.
+void AppendJsonEscaped(absl::string_view text, std::string* out);
 
 // Appends json.dumps(value, ensure_ascii=False).
 void AppendPythonJson(const JsonValue& value, std::string* out);
+
+// Whether `text` is one JSON value (RFC 8259), with optional white space around it. Accepts any
+// nesting, numbers of any size and unpaired surrogate escapes, but not NaN. Time and memory are
+// linear. REQUIRES: `text` is UTF-8.
+bool IsJson(absl::string_view text);
 
 // str(value) of a null, boolean, number or string; nullopt for an array or object.
 std::optional<std::string> PythonStr(const JsonValue& value);

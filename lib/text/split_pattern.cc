@@ -11,6 +11,7 @@
 #include "lib/base/error.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
+#include "lib/base/utf8.h"
 #include "lib/text/unicode.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8

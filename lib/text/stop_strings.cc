@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
-#include "lib/text/unicode.h"
+#include "lib/base/utf8.h"
 
 namespace dsv4 {
 

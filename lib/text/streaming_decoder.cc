@@ -3,7 +3,7 @@
 
 #include "absl/strings/string_view.h"
 #include "lib/base/status_macros.h"
-#include "lib/text/unicode.h"
+#include "lib/base/utf8.h"
 
 namespace dsv4 {
 

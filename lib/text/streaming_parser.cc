@@ -8,8 +8,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "lib/text/json_text.h"
-#include "lib/text/unicode.h"
+#include "lib/base/utf8.h"
+#include "lib/text/python_json.h"
 
 namespace dsv4 {
 namespace {

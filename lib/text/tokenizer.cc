@@ -8,12 +8,12 @@
 #include "lib/base/error.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
+#include "lib/base/utf8.h"
 #include "lib/io/json.h"
 #include "lib/io/mapped_file.h"
 #include "lib/text/byte_alphabet.h"
 #include "lib/text/completion_markup.h"
 #include "lib/text/tokenizer_json.h"
-#include "lib/text/unicode.h"
 #include "lib/text/vocabulary.h"
 
 namespace dsv4 {

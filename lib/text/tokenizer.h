@@ -49,7 +49,7 @@ class Tokenizer {
   absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
                                               const EncodeOptions& options = {}) const;
 
-  // The same, appended to `ids`. An error leaves `ids` unchanged.
+  // Encode, appended to `ids`. An error leaves `ids` unchanged.
   absl::Status EncodeTo(absl::string_view text, const EncodeOptions& options,
                         std::vector<int32_t>* ids) const;
 

@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "lib/text/json_text.h"
+#include "lib/text/python_json.h"
 
 namespace dsv4 {
 namespace {

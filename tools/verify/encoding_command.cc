@@ -18,7 +18,6 @@
 #include "lib/text/chat_json.h"
 #include "lib/text/chat_profile.h"
 #include "lib/text/completion_parser.h"
-#include "lib/text/json_text.h"
 #include "lib/text/python_json.h"
 #include "lib/text/streaming_parser.h"
 #include "tools/verify/command_line.h"

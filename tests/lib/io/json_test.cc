@@ -181,9 +181,9 @@ TEST_CASE("errors name their place") {
   REQUIRE_FAILS(ParseJson("{\n  \"a\": 1,\n  \"b\": 01\n}", "x.json", kMaxBytes),
                 absl::StatusCode::kDataLoss, "x.json: line 3, column 8: not a number");
   REQUIRE_FAILS(ParseJson("[1,\n \"\\udc00\"]", "x.json", kMaxBytes), absl::StatusCode::kDataLoss,
-                "x.json: line 2, column 2: bad or unpaired escape");
+                "x.json: line 2, column 3: unpaired surrogate escape");
   REQUIRE_FAILS(ParseJson("[1,\n\n \"\xff\"]", "x.json", kMaxBytes), absl::StatusCode::kDataLoss,
-                "x.json: line 3, column 1: not UTF-8");
+                "x.json: line 3, column 3: not UTF-8");
 }
 
 // As deep as would take megabytes of stack, if anything called itself.

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "lib/base/utf8.h"
 #include "lib/text/streaming_parser.h"
-#include "lib/text/unicode.h"
 
 namespace dsv4::test {
 

@@ -2,13 +2,13 @@
 // Every text is fed in every split into two, in single bytes and in single characters, and must end
 // where a plain search over the whole text says.
 #include "lib/text/stop_strings.h"
+#include "lib/base/utf8.h"
 
 #include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "lib/text/unicode.h"
 #include "tests/support/status_test_macros.h"
 
 namespace dsv4 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams against whole texts as the HF tokenizers library decoded them.
 #include "lib/text/streaming_decoder.h"
+#include "lib/base/utf8.h"
 
 #include <string>
 #include <vector>
 
-#include "lib/text/unicode.h"
 #include "tests/lib/text/test_documents.h"
 
 namespace dsv4 {

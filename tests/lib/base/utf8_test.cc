@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Expected repairs are what Python's bytes.decode("utf-8", "replace") gives.
-#include "lib/text/unicode.h"
+#include "lib/base/utf8.h"
 
 #include <string>
 #include <utility>

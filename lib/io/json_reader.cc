@@ -1,26 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-// json.loads, byte by byte: simdjson refuses the dialect's numbers and surrogates.
+// ReadJson, byte by byte: it keeps the text of numbers, and no parser for JSON takes the dialects.
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "lib/base/error.h"
 #include "lib/base/hash_table.h"
 #include "lib/base/hex_number.h"
 #include "lib/base/status_macros.h"
-#include "lib/text/python_json.h"
-#include "lib/text/unicode.h"
+#include "lib/base/utf8.h"
+#include "lib/io/json.h"
 
 namespace dsv4 {
 namespace {
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+// Takes decimal digits off the front of *text; false when there are none.
+bool TakeDigits(absl::string_view* text) {
+  size_t digits = 0;
+  while (digits < text->size() && absl::ascii_isdigit((*text)[digits])) ++digits;
+  text->remove_prefix(digits);
+  return digits > 0;
+}
+
+// Takes a number off the front of *text; on failure *text is undefined.
+bool TakeNumber(absl::string_view* text) {
+  absl::ConsumePrefix(text, "-");
+  if (!absl::ConsumePrefix(text, "0") && !TakeDigits(text)) return false;
+  if (absl::ConsumePrefix(text, ".") && !TakeDigits(text)) return false;
+  if (absl::ConsumePrefix(text, "e") || absl::ConsumePrefix(text, "E")) {
+    if (!absl::ConsumePrefix(text, "+")) absl::ConsumePrefix(text, "-");
+    if (!TakeDigits(text)) return false;
+  }
+  return text->empty() || !absl::ascii_isdigit(text->front());  // behind a leading zero
+}
 
 bool IsHighSurrogate(uint32_t c) { return c >= 0xD800 && c <= 0xDBFF; }
 bool IsLowSurrogate(uint32_t c) { return c >= 0xDC00 && c <= 0xDFFF; }
 
-// Of a surrogate the three bytes of its number.
+// Appends a code point; for a surrogate, the three bytes of its number.
 void AppendUtf8(uint32_t c, std::string* out) {
   const auto continuation = [&](int shift) {
     out->push_back(static_cast<char>(0x80 | (c >> shift & 0x3F)));
@@ -50,7 +72,7 @@ class OpenContainer {
   bool is_object() const { return is_object_; }
   absl::string_view end() const { return is_object_ ? "}" : "]"; }
 
-  // Of the next member of an object.
+  // The key of the next member of an object.
   void SetKey(std::string key) { key_ = std::move(key); }
 
   // A key that an object repeats keeps its first place and takes the last value.
@@ -94,13 +116,13 @@ class OpenContainer {
   std::string key_;
 };
 
-class PythonJsonReader {
+class JsonReader {
  public:
-  PythonJsonReader(absl::string_view text, absl::string_view source)
-      : text_(text), source_(source) {}
+  JsonReader(absl::string_view text, absl::string_view source, const JsonDialect& dialect)
+      : text_(text), source_(source), dialect_(dialect) {}
 
   absl::StatusOr<JsonValue> Read() {
-    at_ = ValidWtf8Prefix(text_);
+    at_ = dialect_.surrogates ? ValidWtf8Prefix(text_) : ValidUtf8Prefix(text_);
     if (at_ < text_.size()) return Error("not UTF-8");
     at_ = 0;
     Take(kUtf8ByteOrderMark);
@@ -142,8 +164,8 @@ class PythonJsonReader {
     while (true) {
       JsonValue value;
       if (Peek() == '{' || Peek() == '[') {
-        if (open.size() == kMaxPythonJsonDepth) {
-          return Unsupported(Place(), "nested deeper than ", kMaxPythonJsonDepth);
+        if (open.size() == dialect_.max_depth) {
+          return Unsupported(Place(), "nested deeper than ", dialect_.max_depth);
         }
         open.emplace_back(Peek() == '{');
         ++at_;
@@ -194,49 +216,27 @@ class PythonJsonReader {
     if (Take("true")) return JsonValue::FromBool(true);
     if (Take("false")) return JsonValue::FromBool(false);
     for (const absl::string_view name : {"NaN", "Infinity", "-Infinity"}) {
-      if (Take(name)) return JsonValue::FromNumberText(std::string(name));
+      if (dialect_.non_finite && Take(name)) return JsonValue::FromNumberText(std::string(name));
     }
-    if (Peek() == '-' || IsDigit(Peek())) return ReadNumber();
+    if (Peek() == '-' || absl::ascii_isdigit(Peek())) return ReadNumber();
     return Error("not a value");
   }
 
   absl::StatusOr<JsonValue> ReadNumber() {
-    const size_t start = at_;
-    Take("-");
-    const size_t digits = at_;
-    SkipDigits();
-    if (at_ == digits) return Error("not a number");
-    // A digit after a leading zero is left over, and then refused as no ',' or end.
-    if (text_[digits] == '0') at_ = digits + 1;
-    const size_t digit_count = at_ - digits;
-    const bool has_fraction = Peek() == '.' && IsDigit(CharAt(at_ + 1));
-    if (has_fraction) {
-      ++at_;
-      SkipDigits();
+    absl::string_view rest = text_.substr(at_);
+    if (!TakeNumber(&rest)) return Error("not a number");
+    const absl::string_view number = text_.substr(at_, text_.size() - at_ - rest.size());
+    if (dialect_.max_integer_digits > 0 &&
+        number.size() > dialect_.max_integer_digits + (number[0] == '-') &&
+        number.find_first_of(".eE") == absl::string_view::npos) {
+      return Error(
+          absl::StrCat("an integer of more than ", dialect_.max_integer_digits, " digits"));
     }
-    const bool has_exponent = ExponentFollows();
-    if (has_exponent) {
-      at_ += 2;
-      SkipDigits();
-    }
-    if (!has_fraction && !has_exponent && digit_count > kMaxPythonIntegerDigits) {
-      at_ = start;
-      return Error(absl::StrCat("an integer of more than ", kMaxPythonIntegerDigits, " digits"));
-    }
-    return JsonValue::FromNumberText(std::string(text_.substr(start, at_ - start)));
+    at_ += number.size();
+    return JsonValue::FromNumberText(std::string(number));
   }
 
   char CharAt(size_t place) const { return place < text_.size() ? text_[place] : '\0'; }
-
-  void SkipDigits() {
-    while (IsDigit(Peek())) ++at_;
-  }
-
-  bool ExponentFollows() const {
-    if (Peek() != 'e' && Peek() != 'E') return false;
-    const char next = CharAt(at_ + 1);
-    return IsDigit(next) || ((next == '+' || next == '-') && IsDigit(CharAt(at_ + 2)));
-  }
 
   // REQUIRES: at the opening quote.
   absl::Status ReadString(std::string* out) {
@@ -260,12 +260,16 @@ class PythonJsonReader {
     static constexpr absl::string_view kNames = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
     const char name = CharAt(at_ + 1);
     if (name == 'u') {
+      const size_t start = at_;
       uint32_t c = 0;
       if (!ReadUnicodeEscape(&c)) return Error("bad escape in a string");
       const size_t after = at_;
       uint32_t low = 0;
       if (IsHighSurrogate(c) && ReadUnicodeEscape(&low) && IsLowSurrogate(low)) {
         c = 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00);
+      } else if (!dialect_.surrogates && (IsHighSurrogate(c) || IsLowSurrogate(c))) {
+        at_ = start;
+        return Error("unpaired surrogate escape in a string");
       } else {
         at_ = after;
       }
@@ -292,13 +296,15 @@ class PythonJsonReader {
 
   absl::string_view text_;
   absl::string_view source_;
+  const JsonDialect& dialect_;
   size_t at_ = 0;
 };
 
 }  // namespace
 
-absl::StatusOr<JsonValue> ParsePythonJson(absl::string_view text, absl::string_view source) {
-  return PythonJsonReader(text, source).Read();
+absl::StatusOr<JsonValue> ReadJson(absl::string_view text, absl::string_view source,
+                                   const JsonDialect& dialect) {
+  return JsonReader(text, source, dialect).Read();
 }
 
 }  // namespace dsv4
