@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "lib/text/unicode.h"
 #include "tests/lib/text/event_log.h"
 #include "tests/lib/text/parse_cases.h"
 
