@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 
+#include "benchmarks/clock.h"
 #include "benchmarks/dsv4-bench/statistics.h"
 #include "examples/console/failure.h"
 #include "examples/console/terminal.h"
@@ -13,14 +14,11 @@ namespace bench {
 namespace {
 
 using chat::Failure;
-using Clock = std::chrono::steady_clock;
+using dsv4::Clock;
+using dsv4::SecondsSince;
 
 constexpr int64_t kWarmupPrompt = 512, kWarmupGenerated = 16;
 constexpr int kSamplings = 32;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Past the end of a turn, too: what comes then takes as long.
 void Step(dsv4::Session* session) {

@@ -7,6 +7,7 @@
 #include <random>
 #include <utility>
 
+#include "benchmarks/clock.h"
 #include "examples/console/failure.h"
 #include "examples/console/files.h"
 #include "examples/console/progress_bar.h"
@@ -16,15 +17,12 @@ namespace bench {
 namespace {
 
 using chat::Failure;
-using Clock = std::chrono::steady_clock;
+using dsv4::Clock;
+using dsv4::SecondsSince;
 
 constexpr int64_t kTokenizedTokens = 4096;  // of random prompts
 constexpr int kTokenizerRuns = 5;
 constexpr int32_t kFirstRandomToken = 3;  // past those that begin, end and pad
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // "dsv4 VERSION (COMMIT), ...": <dsv4/abi.h> promises this much.
 std::string BuildCommit() {

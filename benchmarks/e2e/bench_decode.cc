@@ -60,6 +60,7 @@
 #include "benchmarks/e2e/bench_decode_options.h"
 #include "benchmarks/e2e/operator_times.h"
 #include "benchmarks/must.h"
+#include "examples/console/failure.h"
 #include "lib/engine/engine.h"
 #include "lib/proof/list_devices.h"
 #include "lib/proof/open_best.h"
@@ -514,9 +515,12 @@ class Benchmark {
 
 int main(int argc, char** argv) {
   dsv4::BenchDecodeOptions options;
-  if (!dsv4::ParseBenchDecode(argc, argv, &options)) {
-    std::fputs(dsv4::kBenchDecodeUsage, stderr);
-    return 2;
+  try {
+    options = dsv4::ParseBenchDecode(argc, argv);
+  } catch (const chat::Failure& failure) {
+    std::fprintf(stderr, "bench_decode: %s\n%s", failure.message.c_str(),
+                 dsv4::BenchDecodeUsage().c_str());
+    return failure.exit_code;
   }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what a run was killed at is then seen in a file, too
   dsv4::Benchmark(options).Run();

@@ -3,175 +3,114 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstdlib>
-#include <map>
+#include <limits>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_split.h"
+#include "examples/console/command_line.h"
 
 namespace dsv4 {
-
-const char kBenchDecodeUsage[] =
-    "usage: bench_decode [--auto] [--leave GB] [--backend cpu|cuda] [--devices I,...]\n"
-    "                    [--exchange auto|direct|host|nccl|none] [--synthetic-layers N]\n"
-    "                    [--mix M]\n"
-    "                    [--contexts N,...] [--sessions N,...] [--prefills N,...] [--chunk N]\n"
-    "                    [--steps N] [--temperature T] [--operators] [--no-graphs]\n"
-    "                    [--step-limit]\n"
-    "                    [--tuning DIR] [--device-weights GB] [--router-skew X] [--warm N]\n"
-    "                    [--drafts N] [--host-weights GB] [--disk-file FILE]\n"
-    "                    [--cache-format packed|bf16|fp8_per_tensor] [--cpu-experts N]\n"
-    "                    [--threads N] [--own-tokens N] MODEL_DIR\n";
-
 namespace {
 
-std::vector<int64_t> Numbers(const char* text) {
-  std::vector<int64_t> numbers;
-  while (*text != '\0') {
-    char* end = nullptr;
-    numbers.push_back(std::strtoll(text, &end, 10));
-    if (end == text || numbers.back() < 1) return {};
-    text = *end == ',' ? end + 1 : end;
-  }
-  return numbers;
+using Options = BenchDecodeOptions;
+using Engine = EngineOptions;
+using chat::Named;
+using chat::Option;
+using chat::SetCount;
+using chat::SetName;
+using chat::SetParsed;
+using chat::SetText;
+
+constexpr Named<Backend> kBackends[] = {{"cpu", Backend::kCpu}, {"cuda", Backend::kCuda}};
+constexpr Named<ExchangePath> kPaths[] = {{"auto", ExchangePath::kAuto},
+                                          {"direct", ExchangePath::kDirect},
+                                          {"host", ExchangePath::kHost},
+                                          {"nccl", ExchangePath::kNccl},
+                                          {"none", ExchangePath::kNone}};
+constexpr Named<RowFormat> kFormats[] = {{"packed", RowFormat::kPacked},
+                                         {"bf16", RowFormat::kBf16},
+                                         {"fp8_per_tensor", RowFormat::kFp8PerTensor}};
+
+template <auto field>
+void SetCounts(Options* o, const std::string& name, const std::string& list) {
+  (o->*field).clear();
+  for (const std::string_view part : chat::SplitAtCommas(list))
+    (o->*field).push_back(chat::ParseCount<int64_t>(name, part));
 }
 
-bool ParseGigabytes(const char* text, int64_t* bytes) {
-  double gigabytes = 0;
-  if (!absl::SimpleAtod(text, &gigabytes) || !(gigabytes > 0)) return false;
-  *bytes = std::llround(gigabytes * 1e9);
-  return true;
+template <auto... path>
+void SetFloat(Options* o, const std::string& name, const std::string& value) {
+  chat::FieldOf<path...>(o) =
+      chat::ParseNumber<float>(name, value, 0, std::numeric_limits<float>::max());
 }
+
+constexpr Option<Options> kOptions[] = {
+    {"", "--auto", "", "open what the library chooses", chat::SetFlag<true, &Options::automatic>},
+    {"", "--leave", "GB", "with so much free memory on each GPU",
+     SetParsed<chat::ParseGigabytes, &Options::left_bytes>},
+    {"", "--backend", "cpu|cuda", "where the model runs (default: cpu)",
+     SetName<kBackends, &Options::engine, &Engine::backend>},
+    {"", "--devices", "I,...", "CUDA's indices",
+     SetParsed<chat::ParseDevices, &Options::engine, &Engine::devices>},
+    {"", "--exchange", "auto|direct|host|nccl|none", "between devices",
+     SetName<kPaths, &Options::engine, &Engine::exchange>},
+    {"", "--synthetic-layers", "N", "random weights of N layers",
+     SetCount<&Options::engine, &Engine::synthetic_layers>},
+    {"", "--mix", "NAME", "their types, as in a public GGUF file",
+     SetText<&Options::engine, &Engine::synthetic, &SyntheticOptions::mix>},
+    {"", "--router-skew", "X", "routers that choose few experts often",
+     SetFloat<&Options::engine, &Engine::synthetic, &SyntheticOptions::skew>},
+    {"", "--disk-file", "FILE", "elements of the experts on disk",
+     SetText<&Options::engine, &Engine::synthetic, &SyntheticOptions::file>},
+    {"", "--contexts", "N,...", "tokens before a step (default: 2048)",
+     SetCounts<&Options::contexts>},
+    {"", "--own-tokens", "N", "of them computed by each session (default: 16)",
+     SetCount<&Options::own_tokens>},
+    {"", "--sessions", "N,...", "sessions in a step (default: 1)", SetCounts<&Options::sessions>},
+    {"", "--prefills", "N,...", "prompts to measure", SetCounts<&Options::prefills>},
+    {"", "--chunk", "N", "tokens of a prompt in a step (default: 4096)",
+     SetCount<&Options::engine, &Engine::prefill_chunk_tokens>},
+    {"", "--warm", "N", "steps before those that are measured (default: 8)",
+     SetCount<&Options::warm_steps>},
+    {"", "--steps", "N", "steps to measure (default: 32)", SetCount<&Options::steps>},
+    {"", "--drafts", "N", "also measure drafts of N tokens", SetCount<&Options::drafts>},
+    {"", "--temperature", "T", "of sampling (default: 1)", SetFloat<&Options::temperature>},
+    {"", "--operators", "", "print the time of each operator",
+     chat::SetFlag<true, &Options::operators>},
+    {"", "--no-graphs", "", "launch without CUDA graphs",
+     chat::SetFlag<false, &Options::engine, &Engine::graphs>},
+    {"", "--step-limit", "", "watch each step, as the library does",
+     [](Options* o, const std::string&, const std::string&) {
+       o->engine.step_limit = std::chrono::minutes(1);
+     }},
+    {"", "--tuning", "DIR", "tuning files", SetText<&Options::engine, &Engine::tuning_dir>},
+    {"", "--cache-format", "packed|bf16|fp8_per_tensor", "of the cache's rows",
+     SetName<kFormats, &Options::engine, &Engine::cache_format>},
+    {"", "--device-weights", "GB", "weights in each device's memory",
+     SetParsed<chat::ParseGigabytes, &Options::engine, &Engine::weight_budgets,
+               &ExpertBudgets::device_bytes>},
+    {"", "--host-weights", "GB", "experts in the host's memory",
+     SetParsed<chat::ParseGigabytes, &Options::engine, &Engine::weight_budgets,
+               &ExpertBudgets::host_bytes>},
+    {"", "--cpu-experts", "N", "experts of each layer that the CPU computes",
+     SetCount<&Options::engine, &Engine::weight_budgets, &ExpertBudgets::cpu_experts>},
+    {"", "--threads", "N", "of the CPU", SetCount<&Options::engine, &Engine::threads>},
+};
 
 }  // namespace
 
-bool ParseBenchDecode(int argc, char** argv, BenchDecodeOptions* options) {
-  options->engine.prefill_chunk_tokens = 4096;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    if (argument == "--operators") {
-      options->operators = true;
-      continue;
-    }
-    if (argument == "--auto") {
-      options->automatic = true;
-      continue;
-    }
-    if (argument == "--step-limit") {
-      options->engine.step_limit = std::chrono::minutes(1);
-      continue;
-    }
-    if (argument == "--no-graphs") {
-      options->engine.graphs = false;
-      continue;
-    }
-    if (argument[0] != '-') {
-      if (!options->folder.empty()) return false;
-      options->folder = argument;
-      continue;
-    }
-    if (++i == argc) return false;
-    if (argument == "--backend") {
-      const std::string name = argv[i];
-      if (name != "cpu" && name != "cuda") return false;
-      options->engine.backend = name == "cpu" ? Backend::kCpu : Backend::kCuda;
-      continue;
-    }
-    if (argument == "--devices") {
-      for (const absl::string_view number : absl::StrSplit(argv[i], ',')) {
-        int32_t device = 0;
-        if (!absl::SimpleAtoi(number, &device)) return false;
-        options->engine.devices.push_back(device);
-      }
-      continue;
-    }
-    if (argument == "--exchange") {
-      static const std::map<std::string, ExchangePath> paths = {{"auto", ExchangePath::kAuto},
-                                                                {"direct", ExchangePath::kDirect},
-                                                                {"host", ExchangePath::kHost},
-                                                                {"nccl", ExchangePath::kNccl},
-                                                                {"none", ExchangePath::kNone}};
-      const auto path = paths.find(argv[i]);
-      if (path == paths.end()) return false;
-      options->engine.exchange = path->second;
-      continue;
-    }
-    if (argument == "--cache-format") {
-      for (const RowFormat format :
-           {RowFormat::kPacked, RowFormat::kBf16, RowFormat::kFp8PerTensor}) {
-        if (RowFormatName(format) == absl::string_view(argv[i])) {
-          options->engine.cache_format = format;
-        }
-      }
-      if (!options->engine.cache_format) return false;
-      continue;
-    }
-    if (argument == "--tuning") {
-      options->engine.tuning_dir = argv[i];
-      continue;
-    }
-    if (argument == "--device-weights") {
-      if (!ParseGigabytes(argv[i], &options->engine.weight_budgets.device_bytes)) return false;
-      continue;
-    }
-    if (argument == "--host-weights") {
-      if (!ParseGigabytes(argv[i], &options->engine.weight_budgets.host_bytes)) return false;
-      continue;
-    }
-    if (argument == "--leave") {
-      if (!ParseGigabytes(argv[i], &options->left_bytes)) return false;
-      continue;
-    }
-    if (argument == "--mix") {
-      options->engine.synthetic.mix = argv[i];
-      continue;
-    }
-    if (argument == "--disk-file") {
-      options->engine.synthetic.file = argv[i];
-      continue;
-    }
-    if (argument == "--router-skew") {
-      if (!absl::SimpleAtof(argv[i], &options->engine.synthetic.skew)) return false;
-      continue;
-    }
-    if (argument == "--temperature") {
-      char* end = nullptr;
-      options->temperature = std::strtof(argv[i], &end);
-      if (end == argv[i] || *end != '\0' || !(options->temperature >= 0)) return false;
-      continue;
-    }
-    const std::vector<int64_t> numbers = Numbers(argv[i]);
-    if (numbers.empty()) return false;
-    if (argument == "--synthetic-layers") {
-      options->engine.synthetic_layers = numbers[0];
-    } else if (argument == "--contexts") {
-      options->contexts = numbers;
-    } else if (argument == "--sessions") {
-      options->sessions = numbers;
-    } else if (argument == "--prefills") {
-      options->prefills = numbers;
-    } else if (argument == "--steps") {
-      options->steps = numbers[0];
-    } else if (argument == "--drafts") {
-      options->drafts = numbers[0];
-    } else if (argument == "--cpu-experts") {
-      options->engine.weight_budgets.cpu_experts = numbers[0];
-    } else if (argument == "--threads") {
-      options->engine.threads = static_cast<int32_t>(numbers[0]);
-    } else if (argument == "--own-tokens") {
-      options->own_tokens = numbers[0];
-    } else if (argument == "--warm") {
-      options->warm_steps = numbers[0];
-    } else if (argument == "--chunk") {
-      options->engine.prefill_chunk_tokens = static_cast<int32_t>(numbers[0]);
-    } else {
-      return false;
-    }
-  }
-  return !options->folder.empty() &&
-         *std::min_element(options->contexts.begin(), options->contexts.end()) >
-             options->own_tokens;
+std::string BenchDecodeUsage() {
+  return "usage: bench_decode [options] MODEL_DIR\n" + chat::HelpLines<Options>(kOptions);
+}
+
+BenchDecodeOptions ParseBenchDecode(int argc, const char* const* argv) {
+  BenchDecodeOptions options;
+  options.engine.prefill_chunk_tokens = 4096;
+  if (argc < 2) throw chat::Failure{chat::kUsageError, "MODEL_DIR is missing"};
+  chat::ParseOptions<Options>(argc - 1, argv, {kOptions}, &options,
+                              "; MODEL_DIR is the last argument");
+  options.folder = chat::ParseFolder("MODEL_DIR", argv[argc - 1]);
+  if (*std::min_element(options.contexts.begin(), options.contexts.end()) <= options.own_tokens)
+    throw chat::Failure{chat::kUsageError, "--contexts: not above --own-tokens"};
+  return options;
 }
 
 }  // namespace dsv4

@@ -10,8 +10,6 @@
 
 namespace dsv4 {
 
-extern const char kBenchDecodeUsage[];
-
 struct BenchDecodeOptions {
   std::string folder;
   EngineOptions engine;
@@ -26,7 +24,9 @@ struct BenchDecodeOptions {
   int64_t left_bytes = 0;  // 0: all of each GPU's memory that is free
 };
 
-// False: not as kBenchDecodeUsage says.
-bool ParseBenchDecode(int argc, char** argv, BenchDecodeOptions* options);
+std::string BenchDecodeUsage();
+
+// Throws a chat::Failure that names the option and the value.
+BenchDecodeOptions ParseBenchDecode(int argc, const char* const* argv);
 
 }  // namespace dsv4

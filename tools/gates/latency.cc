@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "benchmarks/dsv4-bench/statistics.h"
 #include "tools/gates/gates.h"
 #include "tools/gates/prompts.h"
 #include "tools/gates/stream.h"
@@ -9,24 +11,11 @@
 namespace gates {
 namespace {
 
-// The value that `percent` of the values lie below, between the two nearest ranks.
-double Percentile(std::vector<double> values, double percent) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const double rank = percent / 100 * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<size_t>(rank);
-  const size_t above = std::min(below + 1, values.size() - 1);
-  return std::lerp(values[below], values[above], rank - std::floor(rank));
-}
-
 // As `vllm bench serve` names them.
 void AddTimes(const std::string& name, const std::vector<double>& seconds, Json* cell) {
-  double sum = 0;
-  for (const double value : seconds) sum += value;
-  (*cell)["mean_" + name + "_ms"] =
-      seconds.empty() ? 0 : 1e3 * sum / static_cast<double>(seconds.size());
-  (*cell)["median_" + name + "_ms"] = 1e3 * Percentile(seconds, 50);
-  (*cell)["p99_" + name + "_ms"] = 1e3 * Percentile(seconds, 99);
+  (*cell)["mean_" + name + "_ms"] = 1e3 * bench::Mean(seconds);
+  (*cell)["median_" + name + "_ms"] = 1e3 * bench::Percentile(seconds, 50);
+  (*cell)["p99_" + name + "_ms"] = 1e3 * bench::Percentile(seconds, 99);
 }
 
 void CheckLimit(double limit_ms, const char* what, const Json& cell, const std::string& who,

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "benchmarks/clock.h"
 #include "kernels/builtin.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
@@ -26,8 +27,6 @@
 namespace dsv4 {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr OptionSpec kOptions[] = {{"--backend"}, {"--devices"},    {"--threads"},
                                    {"--write"},   {"--tuning-dir"}, {"--rows"}};
 constexpr int64_t kMostCopyBytes = int64_t{1} << 30, kTransferBytes = int64_t{256} << 20;
@@ -35,10 +34,6 @@ constexpr double kBusySeconds = 0.4;  // so long a device copies before its cloc
 constexpr int64_t kExchangedBytes[] = {16384, int64_t{1} << 20};
 constexpr int kExchanges = 200;
 constexpr int32_t kMostRows = 4096;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 template <class... Args>
 void Line(const char* name, const absl::FormatSpec<Args...>& format, const Args&... args) {
