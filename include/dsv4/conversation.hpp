@@ -29,6 +29,15 @@ namespace dsv4 {
 inline namespace cpp {
 
 class EventRange;
+class Conversation;
+
+namespace detail {
+
+inline std::vector<StepOutcome> StepMixed(const Engine& engine,
+                                          Span<Conversation* const> conversations,
+                                          std::vector<Session*> sessions);
+
+}  // namespace detail
 
 // Sync ends a turn that is being generated and drops its undelivered events. Threads and errors:
 // <dsv4/conversation.h>.
@@ -132,8 +141,9 @@ class Conversation {
   const Session& session() const noexcept { return session_; }
 
  private:
-  friend std::vector<StepOutcome> StepConversations(const Engine& engine,
-                                                    Span<Conversation* const> conversations);
+  friend std::vector<StepOutcome> detail::StepMixed(const Engine& engine,
+                                                    Span<Conversation* const> conversations,
+                                                    std::vector<Session*> sessions);
 
   Conversation() noexcept = default;
 
@@ -224,13 +234,14 @@ class EventRange {
 
 inline EventRange Conversation::events() { return EventRange(this); }
 
-// Steps distinct conversations on `engine` in one pass, as dsv4_engine_step does. Poll() of each
-// conversation returns its events. The token is -1 while a prompt is pending.
-inline std::vector<StepOutcome> StepConversations(const Engine& engine,
-                                                  Span<Conversation* const> conversations) {
+namespace detail {
+
+// Steps conversations[i], or sessions[i] where that is NULL, in one pass.
+inline std::vector<StepOutcome> StepMixed(const Engine& engine,
+                                          Span<Conversation* const> conversations,
+                                          std::vector<Session*> sessions) {
   const std::size_t count = conversations.size();
-  std::vector<Session*> sessions(count);
-  std::vector<detail::EventSink> sinks(count);
+  std::vector<EventSink> sinks(count);
   std::vector<void*> users(count);
   std::vector<std::size_t> known(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -240,14 +251,24 @@ inline std::vector<StepOutcome> StepConversations(const Engine& engine,
     users[i] = &sinks[i];
     known[i] = sinks[i].events->size();
   }
-  std::vector<StepOutcome> outcomes =
-      detail::StepSessions(engine, sessions, &detail::EventSink::Add, users.data());
+  std::vector<StepOutcome> outcomes = StepSessions(engine, sessions, &EventSink::Add, users.data());
   for (std::size_t i = 0; i < count; ++i) {
+    if (conversations[i] == nullptr) continue;
     if (!outcomes[i].failure) conversations[i]->finish_ = outcomes[i].result.finish;
     conversations[i]->Record(known[i]);
     if (sinks[i].thrown) outcomes[i].failure = sinks[i].thrown;
   }
   return outcomes;
+}
+
+}  // namespace detail
+
+// Steps distinct conversations on `engine` in one pass, as dsv4_engine_step does. Poll() of each
+// conversation returns its events. The token is -1 while a prompt is pending.
+inline std::vector<StepOutcome> StepConversations(const Engine& engine,
+                                                  Span<Conversation* const> conversations) {
+  return detail::StepMixed(engine, conversations,
+                           std::vector<Session*>(conversations.size(), nullptr));
 }
 
 }  // namespace cpp

@@ -21,8 +21,10 @@
 #include <dsv4/engine.hpp>
 #include <dsv4/error.hpp>
 #include <dsv4/grammar.hpp>
+#include <dsv4/kept_conversations.hpp>
 #include <dsv4/log.hpp>
 #include <dsv4/parser.hpp>
+#include <dsv4/queue.hpp>
 #include <dsv4/sampling.hpp>
 #include <dsv4/session.hpp>
 #include <dsv4/tokenizer.hpp>
