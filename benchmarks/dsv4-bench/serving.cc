@@ -2,15 +2,16 @@
 #include "benchmarks/dsv4-bench/serving.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
+#include <dsv4/queue.hpp>
 #include <exception>
-#include <thread>
+#include <map>
+#include <optional>
+#include <utility>
 
 #include "benchmarks/dsv4-bench/statistics.h"
 #include "examples/console/failure.h"
 #include "examples/console/terminal.h"
-#include "lib/base/mutex.h"
 
 namespace bench {
 namespace {
@@ -26,95 +27,79 @@ double Seconds(Clock::time_point from, Clock::time_point to) {
 class Serving {
  public:
   Serving(const Subject& subject, const ServingTest& test, float temperature)
-      : subject_(subject), test_(test), temperature_(temperature) {}
+      : subject_(subject), test_(test), temperature_(temperature), queue_(subject.engine()) {}
 
   // Answers all requests; returns the seconds that it took.
   double Run() {
     times_.resize(static_cast<size_t>(test_.requests));
     const Clock::time_point start = Clock::now();
-    std::vector<std::thread> threads;
-    try {
-      for (int32_t i = 0; i < std::min(test_.concurrency, test_.requests); ++i)
-        threads.emplace_back([this] { Work(); });
-    } catch (...) {
-      Fail(std::current_exception());
+    while (next_ < std::min(test_.concurrency, test_.requests)) Begin();
+    while (!running_.empty()) {
+      std::optional<dsv4::QueueEvent> event = queue_.Next(std::chrono::milliseconds(100));
+      if (chat::Interrupted()) throw Failure{chat::kInterrupted, ""};
+      if (event) Take(std::move(*event));
     }
-    for (std::thread& thread : threads) thread.join();
-    const double seconds = Seconds(start, Clock::now());
-    const dsv4::MutexLock lock(&mutex_);
-    if (failure_ != nullptr) std::rethrow_exception(failure_);
-    return seconds;
+    return Seconds(start, Clock::now());
   }
 
   const std::vector<RequestTimes>& times() const { return times_; }
-  Speculation speculation() const {
-    const dsv4::MutexLock lock(&mutex_);
-    return speculation_;
-  }
-  uint64_t cache_bytes() const {
-    const dsv4::MutexLock lock(&mutex_);
-    return cache_bytes_;
-  }
+  const Speculation& speculation() const { return speculation_; }
+  uint64_t cache_bytes() const { return cache_bytes_; }
 
  private:
-  void Work() {
-    try {
-      for (int32_t request; !stop_ && (request = next_++) < test_.requests;) Answer(request);
-    } catch (...) {
-      Fail(std::current_exception());
-    }
-  }
+  struct Running {
+    RequestTimes* times;
+    Clock::time_point start, last;
+  };
 
-  void Fail(std::exception_ptr failure) {
-    const dsv4::MutexLock lock(&mutex_);
-    if (failure_ == nullptr) failure_ = std::move(failure);
-    stop_ = true;
-  }
-
-  bool Stops() const { return chat::Interrupted() || stop_; }
-
-  void Answer(int32_t request) {
-    const std::vector<int32_t> prompt =
-        subject_.Prompt(static_cast<uint64_t>(request), test_.prompt);
-    RequestTimes& times = times_[static_cast<size_t>(request)];
-    const Clock::time_point start = Clock::now();
-    dsv4::Session session = subject_.OpenSession(temperature_);
+  void Begin() {
+    const auto request = static_cast<size_t>(next_++);
+    const std::vector<int32_t> prompt = subject_.Prompt(request, test_.prompt);
+    const Clock::time_point now = Clock::now();
+    dsv4::Session session = subject_.OpenSession(temperature_, test_.generated);
     session.Sync(prompt);
-    // Apart from the last token, for an interrupt to end it; a step then computes that one, and
-    // begins to draft.
-    if (prompt.size() > 1) {
-      session.Prefill(static_cast<int64_t>(prompt.size()) - 1,
-                      [this](const dsv4::ProgressReport&) { return !Stops(); });
-    }
-    Clock::time_point last = start;
-    for (int64_t token = 0; token < test_.generated; ++token) {
-      if (Stops()) throw Failure{chat::kInterrupted, ""};
-      session.Step();
-      const Clock::time_point now = Clock::now();
-      if (token == 0) {
-        times.first_token_seconds = Seconds(start, now);
+    Submit(std::move(session), {&times_[request], now, now});
+  }
+
+  void Submit(dsv4::Session session, const Running& running) {
+    dsv4::QueueRequest request;
+    request.session = std::move(session);
+    running_.emplace(queue_.Submit(std::move(request)), running);
+  }
+
+  void Take(dsv4::QueueEvent event) {
+    if (event.failure) std::rethrow_exception(event.failure);
+    const auto at = running_.find(event.ticket);
+    Running& running = at->second;
+    if (event.type == dsv4::QueueEvent::kToken) {
+      if (event.stats.generated_tokens == 1) {
+        running.times->first_token_seconds = Seconds(running.start, event.time);
       } else {
-        times.between_seconds.push_back(Seconds(last, now));
+        running.times->between_seconds.push_back(Seconds(running.last, event.time));
       }
-      last = now;
+      running.last = event.time;
+    } else if (event.type == dsv4::QueueEvent::kEnded) {
+      const Running ended = running;
+      running_.erase(at);
+      // The model's end token does not end a request.
+      if (event.step.finish != DSV4_FINISH_LENGTH) return Submit(std::move(*event.session), ended);
+      ended.times->total_seconds = Seconds(ended.start, ended.last);
+      speculation_.Add(event.stats);
+      cache_bytes_ = std::max(cache_bytes_, event.stats.cache_bytes);
+      event.session.reset();
+      if (next_ < test_.requests) Begin();
     }
-    times.total_seconds = Seconds(start, last);
-    const dsv4::SessionStats stats = session.stats();
-    const dsv4::MutexLock lock(&mutex_);
-    speculation_.Add(stats);
-    cache_bytes_ = std::max(cache_bytes_, stats.cache_bytes);
   }
 
   const Subject& subject_;
   ServingTest test_;
   float temperature_;
-  std::atomic<int32_t> next_{0};
-  std::atomic<bool> stop_{false};
-  std::vector<RequestTimes> times_;  // each written by the thread that answers the request
-  mutable dsv4::Mutex mutex_;
-  Speculation speculation_ ABSL_GUARDED_BY(mutex_);
-  uint64_t cache_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::exception_ptr failure_ ABSL_GUARDED_BY(mutex_);
+  int32_t next_ = 0;  // request
+  std::vector<RequestTimes> times_;
+  std::map<uint64_t, Running> running_;
+  Speculation speculation_;
+  uint64_t cache_bytes_ = 0;
+  dsv4::Queue queue_;
 };
 
 // mean_NAME_ms, median, std and p99 of values in seconds.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The latency of requests that share an engine: several sessions at a time, each in its own thread,
-// which takes the next request when its last one is answered. Fields have the names of `vllm bench
+// The latency of requests that share an engine: several at a time, in a queue, which gets the next
+// one when one is answered. Fields have the names of `vllm bench
 // serve`.
 #pragma once
 

@@ -124,7 +124,7 @@ std::vector<int32_t> Subject::TimeTokenizer(const std::string& text) {
   return tokens;
 }
 
-dsv4::Session Subject::OpenSession(float temperature) const {
+dsv4::Session Subject::OpenSession(float temperature, int64_t max_tokens) const {
   dsv4::SessionOptions open;
   // 0 turns a step off; in the library it is the model's value.
   open.sampling.temperature = temperature == 0 ? DSV4_GREEDY : temperature;
@@ -133,7 +133,7 @@ dsv4::Session Subject::OpenSession(float temperature) const {
   open.sampling.min_p = options_->min_p == 0 ? -1 : options_->min_p;
   open.sampling.repetition_penalty = 1;
   open.sampling.seed = options_->seed;
-  open.sampling.max_tokens = -1;
+  open.sampling.max_tokens = max_tokens;
   open.cache_salt = ++salt_;
   return dsv4::Session(*engine_, open);
 }

@@ -41,8 +41,10 @@ class Subject {
   // CUDA's indices of the devices; none with the CPU backend.
   std::vector<int32_t> gpus() const;
 
+  const dsv4::Engine& engine() const { return *engine_; }
+
   // An empty session that shares nothing with any other.
-  dsv4::Session OpenSession(float temperature) const;
+  dsv4::Session OpenSession(float temperature, int64_t max_tokens = -1) const;
 
   // `count` tokens of prompt: of the text, over and over, beginning `stream` times `count` tokens
   // into it; or random ones, others for each stream.

@@ -76,6 +76,7 @@ class KeptConversations {
   }
 
  private:
+  // A conversation and its name.
   struct Entry {
     std::string name;
     Conversation conversation;

@@ -218,14 +218,19 @@ class Queue {
     std::size_t again = 0;        // of `tokens`: computed again since it was preempted
     std::exception_ptr failure;   // what `on_event` threw
 
+    // True while it is answered.
     bool open() const { return chat || plain; }
+    // Its group, or the ticket.
     uint64_t group() const { return request.group != 0 ? request.group : ticket; }
+    // The open session.
     Session& session() { return chat ? chat->session() : *plain; }
+    // Takes the session that the request came with.
     void Begin() {
       chat.swap(request.conversation);
       plain.swap(request.session);
       given = open();
     }
+    // REQUIRES: the lock is held.
     void Cancel() noexcept {
       cancelled = true;
       if (open()) session().Stop();
