@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread that computes. It owns the engine and the open sessions, and steps all conversations
-// that are being answered in one pass. The window posts commands; signals bring back text.
+// The thread of the engine: it lists devices, plans and opens, while the library's queue answers
+// conversations on a thread of its own. The window posts commands; signals bring back text.
 #pragma once
 
 #include <dsv4/dsv4.hpp>
@@ -10,11 +10,10 @@
 #include <QObject>
 #include <QString>
 #include <QThread>
-#include <QTimer>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,7 +33,6 @@ struct Turn {
   QJsonArray messages;
   dsv4_thinking_mode thinking = DSV4_THINKING_OFF;
   dsv4::Sampling sampling;
-  bool recovered = false;  // the device was lost during this turn once
 };
 
 // The library's calls that depend on the machine's devices. Tests replace them.
@@ -44,15 +42,10 @@ struct Calls {
       [](const std::string& folder, const dsv4::EngineOptions& options) {
         return dsv4::Engine(folder, options);
       };
-  std::function<void(const dsv4::Engine&, const dsv4::Progress&)> resume =
-      [](const dsv4::Engine& engine, const dsv4::Progress& progress) { engine.Resume(progress); };
-  std::function<std::vector<dsv4::StepOutcome>(const dsv4::Engine&,
-                                               dsv4::Span<dsv4::Conversation* const>)>
-      step = dsv4::StepConversations;
 };
 
 // All functions may be called from any thread and return at once. Signals are emitted on the
-// worker's thread.
+// worker's thread or the queue's.
 class Worker : public QObject {
   Q_OBJECT
 
@@ -92,37 +85,24 @@ class Worker : public QObject {
   void DeviceLost(QString error);
 
  private:
-  // A conversation in the engine.
-  struct Session {
-    dsv4::Conversation conversation;
-    Turn turn;
-    bool running = false;  // `turn` is being answered
-    int64_t last_use = 0;
-  };
-
   // Runs `command` on the worker's thread, unless the worker is being destroyed.
   void Post(std::function<void()> command);
   void OpenNow(const Model& model);
-  void AnswerNow(Turn turn);
-  Session& SessionOf(const Turn& turn);
-  void MakeRoom(int parent);
-  void Step();
-  void Deliver(int chat, Session& session);
-  void EndAnswer(int chat, Session& session, const QString& error);
-  // Loads the model again after a lost device. Sessions keep their tokens. Closes the engine if
-  // that fails.
-  void Recover(const QString& error);
+  void AnswerNow(const Turn& turn);
+  // An event of a conversation's answer, on the queue's thread.
+  void Deliver(int chat, const dsv4::QueueEvent& event);
+  // Loads the model again after a lost device, on the queue's thread. Sessions keep their tokens.
+  // Closes the engine if that fails.
+  void Recover(const dsv4::Error& error);
   dsv4::Progress LoadProgress();
-  void CloseSessions();
 
   const Calls calls_;
   std::atomic<bool> closing_{false}, cancel_open_{false};
+  std::atomic<bool> opening_{false};  // another engine, in place of the one that is open
+  std::atomic<bool> gone_{false};     // the engine, with its device
   std::optional<dsv4::Engine> engine_;
-  int32_t max_sessions_ = 0;
-  int64_t uses_ = 0;
-  std::mutex mutex_;  // for changes of the map, and for Stop()
-  std::map<int, Session> sessions_;
-  QTimer timer_;  // steps while anything runs, after the commands that wait
+  std::optional<dsv4::Queue> queue_;  // of the engine
+  std::map<int, uint64_t> tickets_;   // the last one of each conversation
   QThread thread_;
 };
 

@@ -48,8 +48,8 @@ struct QueueEvent {
   // TOKEN: the token. ENDED: only the finish, which is CANCELLED after Cancel() and ERROR with a
   // failure.
   StepResult step = {};
-  // Of a request on messages. TOKEN: what the token completes. ENDED: the text that a cancelled
-  // turn held back.
+  // Of a request on messages. TOKEN: what the token completes. ENDED: the text that a turn held
+  // back which was cancelled or failed.
   std::vector<Event> events = {};
   // TOKEN: of this token, if Sampling::log_probs asks for it; with the first token also those of
   // the prompt that SyncOptions ask for, in order.
@@ -522,7 +522,7 @@ class Queue {
     }
     try {
       if (chat || plain) (chat ? chat->session() : *plain).Resume();
-      if (chat && finish == DSV4_FINISH_CANCELLED) {
+      if (chat && (finish == DSV4_FINISH_CANCELLED || (event.failure && !entry->given))) {
         chat->EndTurn();
         while (std::optional<Event> part = chat->Poll()) event.events.push_back(std::move(*part));
       }

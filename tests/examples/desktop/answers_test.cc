@@ -26,13 +26,12 @@ struct Gate {
   std::atomic<int> most{std::numeric_limits<int>::max()};
 
   void Open() { most = std::numeric_limits<int>::max(); }
-  Calls calls() {
-    Calls calls;
-    calls.step = [this, step = calls.step](const dsv4::Engine& engine,
-                                           dsv4::Span<dsv4::Conversation* const> conversations) {
+  LibraryCalls calls() {
+    LibraryCalls calls;
+    calls.loses_device = [this] {
       ++steps;
       while (steps > most) QThread::msleep(1);
-      return step(engine, conversations);
+      return false;
     };
     return calls;
   }
@@ -52,7 +51,8 @@ TEST_CASE("A question is answered, with statistics") {
 
 TEST_CASE("An answer that is stopped keeps its text, and can be computed once more") {
   Gate gate;
-  Window window(gate.calls());
+  const WithLibraryCalls with(gate.calls());
+  Window window;
   window.OpenBundled();
   gate.most = 6;
   window.Type(kStoryQuestion);
@@ -72,7 +72,8 @@ TEST_CASE("An answer that is stopped keeps its text, and can be computed once mo
 
 TEST_CASE("A stop also meets an answer that has not begun") {
   Gate gate;
-  Window window(gate.calls());
+  const WithLibraryCalls with(gate.calls());
+  Window window;
   window.OpenBundled();
   gate.most = 2;
   window.Type("I live in Brussels.");
@@ -114,7 +115,8 @@ TEST_CASE("Editing a question begins a branch, and both branches stay") {
 
 TEST_CASE("Conversations are answered at the same time, also more than the engine holds") {
   Gate gate;
-  Window window(gate.calls());
+  const WithLibraryCalls with(gate.calls());
+  Window window;
   window.OpenBundled();
   gate.most = 2;
   window.Type(kStoryQuestion);
@@ -201,7 +203,8 @@ TEST_CASE("A conversation that was saved continues") {
 
 TEST_CASE("The window closes while a prompt is computed") {
   Gate gate;
-  Window window(gate.calls());
+  const WithLibraryCalls with(gate.calls());
+  Window window;
   window.OpenBundled();
   QString question = "Please read the following.";
   for (int i = 0; i < 900; ++i) question += " The calm river stands near the station at noon.";

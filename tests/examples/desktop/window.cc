@@ -2,10 +2,64 @@
 #include "tests/examples/desktop/window.h"
 
 #include <QTest>
+#include <string>
+#include <utility>
 
 #include "tests/support/catch.h"
 
 namespace desktop {
+namespace {
+
+LibraryCalls library_calls;
+
+// An error object of the library, whose message is "cuda:0: MESSAGE".
+dsv4_error* NewError(const char* message) {
+  dsv4_engine* none = nullptr;
+  dsv4_error* error = nullptr;
+  dsv4_engine_open((std::string("cuda:0: ") + message).c_str(), nullptr, &none, &error);
+  return error;
+}
+
+}  // namespace
+
+extern "C" {
+
+dsv4_status __real_dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions,
+                                    size_t count, dsv4_parser_event_fn callback, void* const* users,
+                                    dsv4_step_result* const* results, dsv4_status* statuses,
+                                    dsv4_error** errors, dsv4_error** error);
+dsv4_status __wrap_dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions,
+                                    size_t count, dsv4_parser_event_fn callback, void* const* users,
+                                    dsv4_step_result* const* results, dsv4_status* statuses,
+                                    dsv4_error** errors, dsv4_error** error) {
+  if (!library_calls.loses_device()) {
+    return __real_dsv4_engine_step(engine, sessions, count, callback, users, results, statuses,
+                                   errors, error);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    statuses[i] = DSV4_ERR_DEVICE_LOST;
+    errors[i] = NewError("gone");
+  }
+  return DSV4_OK;
+}
+
+dsv4_status __real_dsv4_engine_resume(dsv4_engine* engine, dsv4_progress_fn progress,
+                                      void* progress_user, dsv4_error** error);
+dsv4_status __wrap_dsv4_engine_resume(dsv4_engine* engine, dsv4_progress_fn progress,
+                                      void* progress_user, dsv4_error** error) {
+  if (library_calls.stays_lost()) {
+    *error = NewError("still gone");
+    return DSV4_ERR_DEVICE_LOST;
+  }
+  const dsv4_status status = dsv4_engine_suspend(engine, nullptr, error);
+  if (status != DSV4_OK) return status;
+  return __real_dsv4_engine_resume(engine, progress, progress_user, error);
+}
+
+}  // extern "C"
+
+WithLibraryCalls::WithLibraryCalls(LibraryCalls calls) { library_calls = std::move(calls); }
+WithLibraryCalls::~WithLibraryCalls() { library_calls = {}; }
 
 bool Wait(const std::function<bool()>& done) { return QTest::qWaitFor(done, 30000); }
 

@@ -10,6 +10,22 @@
 
 namespace desktop {
 
+// What calls of the library do in place of the library, which are linked to the test (--wrap). Both
+// run on the queue's thread.
+struct LibraryCalls {
+  // Called before a step. True: the device is lost in it.
+  std::function<bool()> loses_device = [] { return false; };
+  // Called in place of a resume. True: the device stays lost.
+  std::function<bool()> stays_lost = [] { return false; };
+};
+
+// Uses them while it exists.
+class WithLibraryCalls {
+ public:
+  explicit WithLibraryCalls(LibraryCalls calls);
+  ~WithLibraryCalls();
+};
+
 // Processes events until `done`. False after 30 seconds.
 bool Wait(const std::function<bool()>& done);
 
