@@ -27,11 +27,28 @@ inline EngineOptions Tested(const EngineOptions& options) {
   return OnTestedBackend == nullptr ? options : OnTestedBackend(options);
 }
 
+// The model in place of `folder`, and its drafter, in executables that run the tests on models of
+// another format.
+__attribute__((weak)) std::string OnTestedFormat(const std::string& folder, EngineOptions* options);
+
+inline std::string TestedModel(const std::string& folder, EngineOptions* options) {
+  return OnTestedFormat == nullptr ? folder : OnTestedFormat(folder, options);
+}
+
 inline std::shared_ptr<Engine> OpenBundled(const EngineOptions& options,
                                            const std::string& folder = kBundledModel) {
-  absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(folder, Tested(options));
+  EngineOptions tested = Tested(options);
+  const std::string model = TestedModel(folder, &tested);
+  absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(model, tested);
   REQUIRE_OK(engine);
   return *std::move(engine);
+}
+
+// The plan of OpenBundled's engine.
+inline absl::StatusOr<EnginePlan> PlanBundled(const EngineOptions& options) {
+  EngineOptions tested = Tested(options);
+  const std::string model = TestedModel(kBundledModel, &tested);
+  return Engine::Plan(model, tested);
 }
 
 inline std::unique_ptr<Session> OpenSession(std::shared_ptr<Engine> engine,

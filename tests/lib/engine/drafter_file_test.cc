@@ -1,54 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drafters in files of their own. The bundled models' drafters are written as GGUF files, with the
 // names of llama.cpp and of ds4 and the same values as bf16: they draft what the model says next.
-#include <bit>
-#include <cmath>
-#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "lib/config/model_files.h"
 #include "lib/io/checkpoint.h"
 #include "tests/lib/session/recorded_run.h"
 #include "tests/support/bundled_model.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/gguf_image.h"
+#include "tests/support/gguf_of_checkpoint.h"
 
 namespace dsv4::test {
 namespace {
 
 constexpr uint32_t kF32 = 0, kBf16 = 30;  // types of tensors
-
-// Of a block: the name in the checkpoint and in GGUF files.
-const std::map<std::string, std::string>& BlockNames() {
-  static const auto* const names = new std::map<std::string, std::string>{
-      {"attn_norm.weight", "attn_norm.weight"},
-      {"ffn_norm.weight", "ffn_norm.weight"},
-      {"attn.attn_sink", "attn_sinks.weight"},
-      {"attn.wq_a.weight", "attn_q_a.weight"},
-      {"attn.q_norm.weight", "attn_q_a_norm.weight"},
-      {"attn.wq_b.weight", "attn_q_b.weight"},
-      {"attn.wkv.weight", "attn_kv.weight"},
-      {"attn.kv_norm.weight", "attn_kv_a_norm.weight"},
-      {"attn.wo_a.weight", "attn_output_a.weight"},
-      {"attn.wo_b.weight", "attn_output_b.weight"},
-      {"ffn.gate.weight", "ffn_gate_inp.weight"},
-      {"ffn.gate.bias", "exp_probs_b.bias"},
-      {"ffn.shared_experts.w1.weight", "ffn_gate_shexp.weight"},
-      {"ffn.shared_experts.w3.weight", "ffn_up_shexp.weight"},
-      {"ffn.shared_experts.w2.weight", "ffn_down_shexp.weight"},
-      {"hc_attn_fn", "hc_attn_fn.weight"},
-      {"hc_attn_base", "hc_attn_base.weight"},
-      {"hc_attn_scale", "hc_attn_scale.weight"},
-      {"hc_ffn_fn", "hc_ffn_fn.weight"},
-      {"hc_ffn_base", "hc_ffn_base.weight"},
-      {"hc_ffn_scale", "hc_ffn_scale.weight"},
-  };
-  return *names;
-}
 
 // Outside of blocks: in the files of llama.cpp, and of ds4 behind "mtp.S.".
 struct OtherName {
@@ -69,57 +39,6 @@ constexpr OtherName kOthers[] = {
     {"confidence_head.proj.weight", "conf_proj.weight", "confidence_proj.weight"},
     {"norm.weight", "", "norm.weight"},  // MTP: nextn.shared_head_norm; DSpark: output_norm
 };
-
-float OfE4m3(uint8_t code) {
-  const int exponent = code >> 3 & 15, mantissa = code & 7;
-  const float size = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
-                                   : std::ldexp(1 + static_cast<float>(mantissa) / 8, exponent - 7);
-  return (code & 0x80) != 0 ? -size : size;
-}
-
-float OfE2m1(int code) {
-  constexpr float kSizes[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
-  return (code & 8) != 0 ? -kSizes[code & 7] : kSizes[code & 7];
-}
-
-// The values of a matrix, all of which bf16 has.
-std::vector<float> ValuesOf(const Checkpoint& checkpoint, const std::string& name) {
-  const TensorEntry& entry = *checkpoint.Find(name);
-  std::vector<float> values;
-  if (entry.dtype == DType::kBF16) {
-    for (int64_t i = 0; i < entry.bytes; i += 2) {
-      values.push_back(std::bit_cast<float>(
-          static_cast<uint32_t>(entry.data[i] | entry.data[i + 1] << 8) << 16));
-    }
-    return values;
-  }
-  const TensorEntry& scale =
-      *checkpoint.Find(absl::StrCat(absl::StripSuffix(name, "weight"), "scale"));
-  const bool fp8 = entry.dtype == DType::kF8E4M3;
-  const int64_t rows = entry.shape[0], k = entry.shape[1] * (fp8 ? 1 : 2);
-  const int64_t scales = scale.shape[1];
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t i = 0; i < k; ++i) {
-      const int64_t at = fp8 ? row / 128 * scales + i / 128 : row * scales + i / 32;
-      const float value = fp8 ? OfE4m3(entry.data[row * k + i])
-                              : OfE2m1(entry.data[(row * k + i) / 2] >> (i % 2 * 4) & 15);
-      values.push_back(std::ldexp(value, scale.data[at] - 127));
-    }
-  }
-  return values;
-}
-
-std::string Bf16Bytes(const std::vector<float>& values) {
-  std::string bytes;
-  bool exact = true;
-  for (const float value : values) {
-    const auto bits = std::bit_cast<uint32_t>(value);
-    exact = exact && (bits & 0xffff) == 0;
-    bytes += Bytes(static_cast<uint16_t>(bits >> 16));
-  }
-  REQUIRE(exact);
-  return bytes;
-}
 
 enum class Maker { kLlama, kDs4 };
 
@@ -143,66 +62,21 @@ class DrafterImage {
  private:
   void AddKeys() {
     const ModelConfig& c = files_.config;
-    const auto number = [&](const char* name, int64_t value) {
-      image.Key(Key(name), static_cast<uint32_t>(value));
-    };
-    const auto real = [&](const char* name, double value) {
-      image.Key(Key(name), static_cast<float>(value));
-    };
-    image.Key("general.architecture", architecture_.c_str());
-    if (dspark_) {
-      number("block_size", c.dspark.block_size);
-      std::vector<int32_t> targets;
-      for (const int32_t layer : c.dspark.target_layers) targets.push_back(layer + 1);
-      image.Array(Key("target_layers"), GgufImage::kI32, targets);
-      image.Key("tokenizer.ggml.mask_token_id", static_cast<uint32_t>(c.dspark.noise_token_id));
+    const int64_t layers = dspark_ ? stages_ : c.num_hidden_layers + 1;
+    if (maker_ == Maker::kDs4) {
+      image.Key("general.architecture", architecture_.c_str());
+    } else {
+      AddGgufKeys(c, architecture_, layers,
+                  dspark_ ? std::vector<int32_t>(3, 0) : c.compress_ratios,
+                  dspark_ ? 0 : c.num_hash_layers, &image);
+      if (!dspark_) image.Key(Key("nextn_predict_layers"), uint32_t{1});
     }
-    if (maker_ == Maker::kDs4) return;
-    const auto layers = static_cast<int32_t>(dspark_ ? stages_ : c.num_hidden_layers + 1);
-    number("block_count", layers);
-    number("context_length", c.max_position_embeddings);
-    number("embedding_length", c.hidden_size);
-    number("attention.head_count", c.num_attention_heads);
-    number("attention.head_count_kv", 1);
-    number("attention.key_length", 512);
-    number("attention.value_length", 512);
-    real("attention.layer_norm_rms_epsilon", c.rms_norm_eps);
-    number("attention.q_lora_rank", c.q_lora_rank);
-    number("attention.sliding_window", 128);
-    number("attention.output_group_count", c.o_groups);
-    number("attention.output_lora_rank", c.o_lora_rank);
-    image.Array(Key("attention.compress_ratios"), GgufImage::kI32,
-                dspark_ ? std::vector<int32_t>(3, 0) : c.compress_ratios);
-    real("attention.compress_rope_freq_base", c.compress_rope_theta);
-    number("attention.indexer.head_count", c.index_n_heads);
-    number("attention.indexer.key_length", 128);
-    number("attention.indexer.top_k", c.index_topk);
-    number("rope.dimension_count", 64);
-    real("rope.freq_base", c.rope_theta);
-    image.Key(Key("rope.scaling.type"), "yarn");
-    real("rope.scaling.factor", c.rope_scaling.factor);
-    number("rope.scaling.original_context_length", c.rope_scaling.original_max_position_embeddings);
-    real("rope.scaling.yarn_beta_fast", c.rope_scaling.beta_fast);
-    real("rope.scaling.yarn_beta_slow", c.rope_scaling.beta_slow);
-    number("expert_count", c.n_routed_experts);
-    number("expert_used_count", c.num_experts_per_tok);
-    number("expert_shared_count", 1);
-    number("expert_feed_forward_length", c.moe_intermediate_size);
-    number("expert_gating_func", 4);
-    real("expert_weights_scale", c.routed_scaling_factor);
-    image.Key(Key("expert_weights_norm"), true);
-    image.Array(
-        Key("swiglu_clamp_exp"), GgufImage::kF32,
-        std::vector<float>(static_cast<size_t>(layers), static_cast<float>(c.swiglu_limit)));
-    number("hash_layer_count", dspark_ ? 0 : c.num_hash_layers);
-    number("hyper_connection.count", 4);
-    number("hyper_connection.sinkhorn_iterations", c.hc_sinkhorn_iters);
-    real("hyper_connection.epsilon", c.hc_eps);
-    if (!dspark_) number("nextn_predict_layers", 1);
-    image.Array("tokenizer.ggml.tokens", GgufImage::kString,
-                std::vector<std::string>(static_cast<size_t>(c.vocab_size), "token"));
-    image.Key("tokenizer.ggml.bos_token_id", uint32_t{0});
-    image.Key("tokenizer.ggml.eos_token_id", uint32_t{1});
+    if (!dspark_) return;
+    image.Key(Key("block_size"), static_cast<uint32_t>(c.dspark.block_size));
+    std::vector<int32_t> targets;
+    for (const int32_t layer : c.dspark.target_layers) targets.push_back(layer + 1);
+    image.Array(Key("target_layers"), GgufImage::kI32, targets);
+    image.Key("tokenizer.ggml.mask_token_id", static_cast<uint32_t>(c.dspark.noise_token_id));
   }
 
   void AddStage(int stage) {
@@ -210,7 +84,9 @@ class DrafterImage {
     const int64_t first = dspark_ ? 0 : files_.config.num_hidden_layers;
     const std::string block =
         maker_ == Maker::kDs4 ? from : absl::StrCat("blk.", first + stage, ".");
-    for (const auto& [own, gguf] : BlockNames()) Add(from + own, block + gguf);
+    for (const auto& [own, gguf] : GgufBlockNames()) {
+      if (checkpoint_->Find(from + own) != nullptr) Add(from + own, block + gguf);
+    }
     for (const OtherName& other : kOthers) {
       if (checkpoint_->Find(from + other.own) == nullptr) continue;
       if (maker_ == Maker::kDs4) {
@@ -230,8 +106,7 @@ class DrafterImage {
       // Such files repeat the model's.
       Add("norm.weight", "output_norm.weight");
     }
-    for (const auto& [own, gguf] : std::map<std::string, std::string>{
-             {"w1", "ffn_gate_exps"}, {"w3", "ffn_up_exps"}, {"w2", "ffn_down_exps"}}) {
+    for (const auto& [own, gguf] : GgufExpertNames()) {
       AddExperts(from + "ffn.experts.", own, block + gguf + ".weight");
     }
   }

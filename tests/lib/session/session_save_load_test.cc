@@ -230,8 +230,7 @@ TEST_CASE("a plan has the bytes of the engine that is opened") {
         .cache_tokens = 4000,
         .max_sessions = 9,
         .prefill_chunk_tokens = 33}}) {
-    const absl::StatusOr<EnginePlan> plan =
-        Engine::Plan(test::kBundledModel, test::Tested(options));
+    const absl::StatusOr<EnginePlan> plan = test::PlanBundled(options);
     REQUIRE_OK(plan);
     const std::shared_ptr<Engine> engine = OpenBundled(options);
     REQUIRE(plan->info().weight_bytes == engine->info().weight_bytes);
