@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drafters in files of their own. The bundled models' drafters are written as GGUF files, with the
 // names of llama.cpp and of ds4 and the same values as bf16: they draft what the model says next.
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/config/drafter_config.h"
 #include "lib/config/model_files.h"
 #include "lib/io/checkpoint.h"
 #include "tests/lib/session/recorded_run.h"
@@ -207,6 +210,26 @@ TEST_CASE("a drafter's file drafts as the drafter in the folder does") {
     CHECK(answer.accepted == own.accepted);
     CHECK(answer.drafted == own.drafted);
   }
+}
+
+TEST_CASE("a drafter's file counts the layers that it sees from 1") {
+  const TempFolder folder;
+  const std::vector<int32_t> expected =
+      (*ReadModelFiles(kBundledDspark)).config.dspark.target_layers;
+  REQUIRE(expected.size() == 3);
+  DrafterImage drafter(kBundledDspark, Maker::kLlama);
+  const auto read = [&] {
+    ModelConfig config = (*ReadModelFiles(kBundledModel)).config;
+    REQUIRE_OK(AddDrafterConfig(folder.Write("drafter.gguf", drafter.image.Write()), &config));
+    return config.dspark.target_layers;
+  };
+  CHECK(read() == expected);
+  // The ids of config.json would be those of other layers.
+  std::vector<int32_t> ids = expected;
+  for (int32_t& id : ids) id = std::max(id, 1);
+  drafter.image.Remove(drafter.Key("target_layers"));
+  drafter.image.Array(drafter.Key("target_layers"), GgufImage::kI32, ids);
+  CHECK(read() != expected);
 }
 
 absl::Status OpenWith(const std::string& drafter) {
