@@ -102,6 +102,36 @@ TEST_CASE("the file, its folder and every format of the experts open on the CPU"
   CHECK(inspected->find("\"MXFP4\": {\"count\": 36") != std::string::npos);
 }
 
+TEST_CASE("experts that are read from disk change no bit, with other formats in each layer") {
+  const TempFolder folder;
+  const std::string ds4 = folder.Write(
+      "ds4.gguf", GgufModelImage([](const std::string& name) {
+        if (name.find("_exps") == std::string::npos) {
+          return BlockType::kQ8_0;
+        }
+        return name.find("down") != std::string::npos ? BlockType::kQ2K : BlockType::kIq2Xxs;
+      }));
+  const std::string mixed = folder.Write("mixed.gguf", GgufModelImage(Mix(1)));
+  for (const std::string& file : {ds4, mixed}) {
+    EngineOptions cpu = Options(Backend::kCpu, Numerics::kPublished);
+    const std::vector<float> logits = Logits(file, cpu);
+    cpu.weight_budgets.host_bytes = 1;
+    const auto none = Engine::Plan(file, cpu);
+    REQUIRE_OK(none);
+    const ResidencyPlan& plan = none->info().residency;
+    REQUIRE(plan.all() == 3 * test::kGgufExperts);
+    REQUIRE(plan.on_disk == plan.all());
+    CHECK(logits == Logits(file, cpu));
+    CHECK(logits == Logits(file, cpu, 1));
+    cpu.weight_budgets.host_bytes = plan.all() / 2 * plan.expert_bytes;
+    const auto some = Engine::Plan(file, cpu);
+    REQUIRE_OK(some);
+    REQUIRE(some->info().residency.on_host > 0);
+    REQUIRE(some->info().residency.on_disk > 0);
+    CHECK(logits == Logits(file, cpu));
+  }
+}
+
 TEST_CASE("a folder with several models is refused") {
   const TempFolder folder;
   const std::string image = GgufModelImage([](const std::string&) { return BlockType::kF32; });
