@@ -185,14 +185,12 @@ absl::Status ProofTimeline::Pass(int32_t rows) {
   for (int rank = 0; first == kProofPast && rank < model.ranks(); ++rank) {
     DSV4_RETURN_IF_ERROR(Past(engine_, rank, batch.sequence(0)).Fill());
   }
-  std::vector<int32_t> head_rows = {0};
-  if (rows > 1) head_rows.push_back(rows - 1);
-  std::vector<LogitQuestion> questions(head_rows.size());
-  questions.back().row = static_cast<int32_t>(questions.size()) - 1;
-  DSV4_RETURN_IF_ERROR(model.Forward(batch.rows(), batch.tokens(), nullptr,
-                                     {.rows = head_rows, .questions = questions}));
+  LogitRequests head;
+  head.Add(0, LogitQuestion{});
+  if (rows > 1) head.Add(rows - 1, LogitQuestion{});
+  DSV4_RETURN_IF_ERROR(model.Forward(batch.rows(), batch.tokens(), nullptr, head));
   DSV4_RETURN_IF_ERROR(model.Synchronize());
-  for (int32_t row = 0; row <= questions.back().row; ++row) {
+  for (int32_t row = 0; row < head.size(); ++row) {
     DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> logits, model.logits().Row(row));
     logits_.insert(logits_.end(), logits.begin(), logits.end());
     DSV4_RETURN_IF_ERROR(ExpectCandidate(logits, model.logits().Candidates(row)));
