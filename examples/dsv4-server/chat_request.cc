@@ -93,10 +93,7 @@ void ReadTools(Fields* fields, OutputForm* form) {
       throw InvalidRequest(tool.PathOf("type"),
                            tool.PathOf("type") + ": custom tools are not supported");
     if (type != "function") {
-      if (fields->rules().strict)
-        throw InvalidRequest(tool.PathOf("type"), tool.PathOf("type") + ": tools of the type \"" +
-                                                      PlainType(type) + "\" are not supported");
-      fields->rules().Say("tools of the type " + PlainType(type) + " are left out");
+      LeaveOutTool(tool, type);
       continue;
     }
     // Bare functions are those of the Responses API.

@@ -142,10 +142,7 @@ void ReadTools(Fields* fields, OutputForm* form) {
     Fields tool = fields->Sub((*tools)[i], "tools[" + std::to_string(i) + "]");
     const std::string type = tool.String("type").value_or("custom");
     if (type != "custom") {
-      if (fields->rules().strict)
-        throw InvalidRequest(tool.PathOf("type"), tool.PathOf("type") + ": tools of the type \"" +
-                                                      PlainType(type) + "\" are not supported");
-      fields->rules().Say("tools of the type " + PlainType(type) + " are left out");
+      LeaveOutTool(tool, type);
       continue;
     }
     Json function = {{"name", tool.RequiredString("name")}};

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "examples/dsv4-server/api_error.h"
+#include "examples/dsv4-server/content.h"
 #include "examples/dsv4-server/messages_form.h"
 
 namespace server {
@@ -116,6 +117,14 @@ void AddFunction(Fields* function, OutputForm* form) {
   }
   function->Bool("strict");
   form->tools.push_back({{"type", "function"}, {"function", std::move(added)}});
+}
+
+void LeaveOutTool(const Fields& tool, const std::string& type) {
+  const std::string tools = "tools of the type ", plain = PlainType(type);
+  if (tool.rules().strict)
+    throw InvalidRequest(tool.PathOf("type"), tool.PathOf("type") + ": " + tools + "\"" + plain +
+                                                  "\" are not supported");
+  tool.rules().Say(tools + plain + " are left out");
 }
 
 void ReadSchemaType(Fields* format, OutputForm* form) {

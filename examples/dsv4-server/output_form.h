@@ -40,5 +40,7 @@ void ReadSchemaType(Fields* format, OutputForm* form);
 // Adds a function of the request to the form: a tool {"name", "description", "parameters",
 // "strict"}. Throws an ApiError if it has no name. `function`: members of `path`.
 void AddFunction(Fields* function, OutputForm* form);
+// Notes that a tool of this type is left out; throws where requests are read strictly.
+void LeaveOutTool(const Fields& tool, const std::string& type);
 
 }  // namespace server

@@ -199,10 +199,7 @@ void ReadTools(Fields* fields, OutputForm* form, Json* echoed) {
     Fields tool = fields->Sub((*tools)[i], "tools[" + std::to_string(i) + "]");
     const std::string type = tool.RequiredString("type");
     if (type != "function") {
-      if (fields->rules().strict)
-        throw InvalidRequest(tool.PathOf("type"), tool.PathOf("type") + ": tools of the type \"" +
-                                                      PlainType(type) + "\" are not supported");
-      fields->rules().Say("tools of the type " + PlainType(type) + " are left out");
+      LeaveOutTool(tool, type);
       continue;
     }
     AddFunction(&tool, form);

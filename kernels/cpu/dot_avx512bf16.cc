@@ -237,31 +237,33 @@ inline void TileFp8(const ActRows& a, const uint8_t* w, const uint8_t* scale, in
   StoreSums<kRows, kCols>(acc, n, out, ld);
 }
 
-template <int kRows, int kCols>
-void DirectFp8Rows(const ActRows& a, const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k,
-                   float* out, int64_t ld) {
-  for (int64_t j = 0; j < n; j += kCols) {
-    TileFp8<kRows, kCols>(a, w + j * k, scale, static_cast<int>(n - j < kCols ? n - j : kCols), k,
-                          out + j, ld);
+// Calls run<rows, columns>() with the tile for m rows, 1 to 6.
+template <class Run>
+void WithTile(int64_t m, const Run& run) {
+  switch (m) {
+    case 1:
+      return run.template operator()<1, 8>();
+    case 2:
+      return run.template operator()<2, 8>();
+    case 3:
+      return run.template operator()<3, 8>();
+    case 4:
+      return run.template operator()<4, 4>();
+    case 5:
+      return run.template operator()<5, 4>();
+    default:
+      return run.template operator()<6, 4>();
   }
 }
 
 void DirectFp8(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,
                int64_t k, float* out, int64_t ld) {
-  switch (m) {
-    case 1:
-      return DirectFp8Rows<1, 8>(a, w, scale, n, k, out, ld);
-    case 2:
-      return DirectFp8Rows<2, 8>(a, w, scale, n, k, out, ld);
-    case 3:
-      return DirectFp8Rows<3, 8>(a, w, scale, n, k, out, ld);
-    case 4:
-      return DirectFp8Rows<4, 4>(a, w, scale, n, k, out, ld);
-    case 5:
-      return DirectFp8Rows<5, 4>(a, w, scale, n, k, out, ld);
-    default:
-      return DirectFp8Rows<6, 4>(a, w, scale, n, k, out, ld);
-  }
+  WithTile(m, [&]<int kRows, int kCols>() {
+    for (int64_t j = 0; j < n; j += kCols) {
+      TileFp8<kRows, kCols>(a, w + j * k, scale, static_cast<int>(n - j < kCols ? n - j : kCols), k,
+                            out + j, ld);
+    }
+  });
 }
 
 // ---- FP4 weights.
@@ -339,20 +341,8 @@ void DirectFp4Rows(const ActRows& a, const uint8_t* w, const uint8_t* scale, int
 
 void DirectFp4(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,
                int64_t k, float* out, int64_t ld) {
-  switch (m) {
-    case 1:
-      return DirectFp4Rows<1, 8>(a, w, scale, n, k, out, ld);
-    case 2:
-      return DirectFp4Rows<2, 8>(a, w, scale, n, k, out, ld);
-    case 3:
-      return DirectFp4Rows<3, 8>(a, w, scale, n, k, out, ld);
-    case 4:
-      return DirectFp4Rows<4, 4>(a, w, scale, n, k, out, ld);
-    case 5:
-      return DirectFp4Rows<5, 4>(a, w, scale, n, k, out, ld);
-    default:
-      return DirectFp4Rows<6, 4>(a, w, scale, n, k, out, ld);
-  }
+  WithTile(
+      m, [&]<int kRows, int kCols>() { DirectFp4Rows<kRows, kCols>(a, w, scale, n, k, out, ld); });
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ constexpr NamePair kTop[] = {
     {"norm.weight", "output_norm.weight"},     {"hc_head_fn", "output_hc_fn.weight"},
     {"hc_head_base", "output_hc_base.weight"}, {"hc_head_scale", "output_hc_scale.weight"},
 };
+constexpr absl::Span<const NamePair> kHcHead = absl::Span<const NamePair>(kTop).subspan(3);
 constexpr NamePair kLayer[] = {
     {"attn_norm.weight", "attn_norm.weight"},
     {"ffn_norm.weight", "ffn_norm.weight"},
@@ -63,19 +64,15 @@ constexpr NamePair kLayer[] = {
     {"hc_ffn_base", "hc_ffn_base.weight"},
     {"hc_ffn_scale", "hc_ffn_scale.weight"},
 };
-// Of drafters. Those of MTP lie in a block of llama.cpp's files, beside the model's own hc_head.
+// Tensors of drafters. Those of MTP lie in a block of llama.cpp's files, beside the model's
+// hc_head.
 constexpr NamePair kMtp[] = {
     {"enorm.weight", "nextn.enorm.weight"},
     {"hnorm.weight", "nextn.hnorm.weight"},
     {"norm.weight", "nextn.shared_head_norm.weight"},
 };
 constexpr char kBothProjections[] = "nextn.eh_proj.weight";  // e_proj and h_proj side by side
-constexpr NamePair kHcHead[] = {
-    {"hc_head_fn", "output_hc_fn.weight"},
-    {"hc_head_base", "output_hc_base.weight"},
-    {"hc_head_scale", "output_hc_scale.weight"},
-};
-// Of the first and of the last stage of llama.cpp's dflash files.
+// Tensors of the first and of the last stage of llama.cpp's dflash files.
 constexpr NamePair kFirstStage[] = {
     {"main_proj.weight", "fc.weight"},
     {"main_norm.weight", "enc.output_norm.weight"},
@@ -86,7 +83,7 @@ constexpr NamePair kLastStage[] = {
     {"markov_head.markov_w2.weight", "markov_w2.weight"},
     {"confidence_head.proj.weight", "conf_proj.weight"},
 };
-// Of the blocks mtp.S of ds4's files, without the suffix .weight.
+// Tensors of the blocks mtp.S of ds4's files, without the suffix .weight.
 constexpr NamePair kDs4Drafter[] = {
     {"e_proj.weight", "e_proj"},
     {"h_proj.weight", "h_proj"},
@@ -142,7 +139,7 @@ class Translation {
     return Keep(tensor, file, OwnName(kTop, rest).value_or(rest));
   }
 
-  // Of a drafter: those that have no name in it are left out. `first_block`: of llama.cpp's MTP
+  // The tensors of a drafter; others are left out. `first_block`: of llama.cpp's MTP
   // files. `stages`: of a DSpark drafter.
   absl::Status AddOfDrafter(const GgufTensor& tensor, int32_t file, int64_t first_block,
                             int64_t stages) {

@@ -58,6 +58,13 @@ void ExpectGathered(Exchange& exchange) {
   REQUIRE((whole.Get() == exchange.want));
 }
 
+// Launches without expecting a result.
+void Gather(Exchange& exchange) {
+  Array<uint8_t> whole(On::kTested, exchange.want);
+  exchange.params.whole = reinterpret_cast<std::byte*>(whole.data());
+  Launch(On::kTested, exchange.params);
+}
+
 TEST_CASE("sm12x gather_columns puts columns and tails where they belong") {
   for (const int64_t rows : {1, 3, 200}) {
     CAPTURE(rows);
@@ -87,13 +94,7 @@ TEST_CASE("sm12x gather_columns meets the other ranks") {
     exchange.params.signals = {on_device.data(), on_device.data() + 1};
     exchange.params.failure = failure.data();
     exchange.params.limit_ns = 1'000'000;
-    if (come) {
-      ExpectGathered(exchange);
-    } else {
-      Array<uint8_t> whole(On::kTested, exchange.want);
-      exchange.params.whole = reinterpret_cast<std::byte*>(whole.data());
-      Launch(On::kTested, exchange.params);
-    }
+    come ? ExpectGathered(exchange) : Gather(exchange);
     const std::vector<ExchangeSignals> after = on_device.Get();
     REQUIRE(after[0].arrived[1] == 8);  // told the other
     REQUIRE(after[1].done == 8);
@@ -160,13 +161,7 @@ TEST_CASE("sm12x gather_columns takes short slices from its inbox, and fills the
       exchange.params.rank = 1;
       exchange.params.failure = failure.data();
       exchange.params.limit_ns = 1'000'000;
-      if (come) {
-        ExpectGathered(exchange);
-      } else {
-        Array<uint8_t> whole(On::kTested, exchange.want);
-        exchange.params.whole = reinterpret_cast<std::byte*>(whole.data());
-        Launch(On::kTested, exchange.params);
-      }
+      come ? ExpectGathered(exchange) : Gather(exchange);
       const std::vector<ExchangeInbox> left = inboxes_there.Get();
       REQUIRE(std::memcmp(left.data(), expected.data(), sizeof(ExchangeInbox) * 3) == 0);
       const std::vector<ExchangeSignals> after = signals_there.Get();

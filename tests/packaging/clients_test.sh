@@ -8,17 +8,8 @@ source=$1 place=$3 prefix=$4 libdir=$4/$5
 model=$source/models/dsv4-tiny
 consumer=$source/tests/packaging/consumer
 question='What is the capital of France?'
-failures=0
 
-fail() {
-  echo "FAILED: $*"
-  failures=$((failures + 1))
-}
-attempt() {  # LOG COMMAND...: the log is shown when the command fails
-  log=$1
-  shift
-  "$@" >"$log" 2>&1 || { echo "FAILED: $*"; cat "$log"; exit 1; }
-}
+. "$source/tests/packaging/attempt.sh"
 answers() {  # COMMAND...
   answer=$("$@" "$model" "$question") || fail "$* exits with $?"
   case $answer in

@@ -10,20 +10,11 @@ source=$1 build=$2 place=$3 server= desktop=
 [ "$4" = OFF ] || server=dsv4-server
 [ "$5" = OFF ] || desktop=dsv4-desktop
 shift 5
-failures=0
 for tool in dpkg-deb dpkg-shlibdeps file; do
   command -v $tool >/dev/null || { echo "skipped: $tool is not installed (dpkg-dev, file)"; exit 77; }
 done
 
-fail() {
-  echo "FAILED: $*"
-  failures=$((failures + 1))
-}
-attempt() {  # LOG COMMAND...: the log is shown when the command fails
-  log=$1
-  shift
-  "$@" >"$log" 2>&1 || { echo "FAILED: $*"; cat "$log"; exit 1; }
-}
+. "$source/tests/packaging/attempt.sh"
 
 rm -rf "$place"
 mkdir -p "$place"

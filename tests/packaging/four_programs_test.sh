@@ -5,16 +5,11 @@
 # Go, each built against that prefix by its own language's road, answer one question.
 set -eu
 source=$1 build=$2 place=$3 prefix=$3/prefix libdir=$4
-failures=0
 for tool in cargo rustc go; do
   command -v $tool >/dev/null || { echo "skipped: $tool is not installed (cargo, rustc, golang-go)"; exit 77; }
 done
 
-attempt() {  # LOG COMMAND...: the log is shown when the command fails
-  log=$1
-  shift
-  "$@" >"$log" 2>&1 || { echo "FAILED: $*"; cat "$log"; exit 1; }
-}
+. "$source/tests/packaging/attempt.sh"
 answers() {  # COMMAND...
   answer=$("$@" "$source/models/dsv4-tiny" 'What is the capital of France?') || failures=$((failures + 1))
   case $answer in

@@ -8,12 +8,7 @@
 set -eu
 export LC_ALL=C
 source=$1 build=$2 place=$3 libdir=$4 cuda=$5 server=$6 desktop=$7
-failures=0
-
-fail() {
-  echo "FAILED: $*"
-  failures=$((failures + 1))
-}
+. "$source/tests/packaging/attempt.sh"
 
 rm -rf "$place"
 mkdir -p "$place"

@@ -5,11 +5,7 @@
 # of its own. With --build the host is built, with the archive and offline, and answers.
 set -eu
 source=$1 place=$3
-attempt() {  # LOG COMMAND...: the log is shown when the command fails
-  log=$1
-  shift
-  "$@" >"$log" 2>&1 || { echo "FAILED: $*"; cat "$log"; exit 1; }
-}
+. "$source/tests/packaging/attempt.sh"
 
 rm -rf "$place"
 mkdir -p "$place"

@@ -124,17 +124,7 @@ TEST_CASE("sessions of an engine that was suspended continue with the same bits"
     const std::vector<RecordedRun> runs = sessions.RunToEnd();
     for (size_t i = 0; i < runs.size(); ++i) {
       INFO("session " << i);
-      REQUIRE(runs[i].tokens == expected[i].tokens);
-      REQUIRE(runs[i].finish == expected[i].finish);
-      // How many tokens lie ahead at a given step depends on the pace of drafts.
-      size_t compared = 0;
-      for (const auto& [position, logits] : runs[i].logits) {
-        const auto known = expected[i].logits.find(position);
-        if (known == expected[i].logits.end()) continue;
-        REQUIRE(logits == known->second);
-        ++compared;
-      }
-      REQUIRE(compared > 0);
+      RequireSame(runs[i], expected[i]);
     }
   }
 }

@@ -11,6 +11,7 @@
 
 #include "lib/text/chat_message.h"
 #include "tests/support/bundled_model.h"
+#include "tests/support/catch.h"
 
 namespace dsv4::test {
 
@@ -23,6 +24,21 @@ struct RecordedRun {
     return tokens == other.tokens && logits == other.logits && finish == other.finish;
   }
 };
+
+// Requires the same tokens, and the same logits of the tokens that were computed in both runs: how
+// many tokens lie ahead at a given step depends on the pace of drafts.
+inline void RequireSame(const RecordedRun& run, const RecordedRun& expected) {
+  REQUIRE(run.tokens == expected.tokens);
+  REQUIRE(run.finish == expected.finish);
+  size_t compared = 0;
+  for (const auto& [position, logits] : run.logits) {
+    const auto known = expected.logits.find(position);
+    if (known == expected.logits.end()) continue;
+    REQUIRE(logits == known->second);
+    ++compared;
+  }
+  REQUIRE(compared > 0);
+}
 
 // Everything that `session` chooses from here on is recorded in `run`, which must outlive it.
 inline void RecordTo(Session& session, RecordedRun* run) {

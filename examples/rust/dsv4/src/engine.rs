@@ -330,7 +330,7 @@ impl Engine {
 
     /// Turns that call tools, which are a JSON array in OpenAI's form.
     pub fn tool_grammar(&self, tools: &str, options: &ToolOptions) -> Result<Grammar> {
-        unsafe { Grammar::open_tools(self.as_ptr(), tools, options) }
+        unsafe { Grammar::open_answer(self.as_ptr(), Some(tools), None, options) }
     }
 
     /// Turns that are JSON of a schema or call tools. Without tools: JSON of the schema.
@@ -340,7 +340,7 @@ impl Engine {
         schema: &str,
         options: &ToolOptions,
     ) -> Result<Grammar> {
-        unsafe { Grammar::open_answer(self.as_ptr(), tools, schema, options) }
+        unsafe { Grammar::open_answer(self.as_ptr(), tools, Some(schema), options) }
     }
 
     /// An empty session with the model's own sampling.

@@ -62,35 +62,10 @@ impl Grammar {
     }
 
     /// Safety: the engine is open.
-    pub(crate) unsafe fn open_tools(
-        engine: *const sys::dsv4_engine,
-        tools: &str,
-        options: &ToolOptions,
-    ) -> Result<Grammar> {
-        let name = memory::c_option("options.name", options.name.as_ref())?;
-        let options = sys::dsv4_tool_options {
-            choice: options.choice.0,
-            name: memory::text_of(&name),
-            lenient: options.lenient as i32,
-            quick: options.quick as i32,
-            ..Default::default()
-        };
-        let mut raw = std::ptr::null_mut();
-        let (text, length) = (memory::text_pointer(tools), tools.len());
-        check(|error| {
-            let none = std::ptr::null();
-            sys::dsv4_grammar_open_answer(
-                engine, text, length, none, 0, &options, &mut raw, error,
-            )
-        })?;
-        Ok(Grammar::own(raw))
-    }
-
-    /// Safety: the engine is open.
     pub(crate) unsafe fn open_answer(
         engine: *const sys::dsv4_engine,
         tools: Option<&str>,
-        schema: &str,
+        schema: Option<&str>,
         options: &ToolOptions,
     ) -> Result<Grammar> {
         let name = memory::c_option("options.name", options.name.as_ref())?;
@@ -102,16 +77,15 @@ impl Grammar {
             ..Default::default()
         };
         let mut raw = std::ptr::null_mut();
-        let tools_text = tools.map_or(std::ptr::null(), memory::text_pointer);
-        let tools_length = tools.map_or(0, str::len);
-        let (text, length) = (memory::text_pointer(schema), schema.len());
+        let text_of = |text: Option<&str>| text.map_or(std::ptr::null(), memory::text_pointer);
+        let length_of = |text: Option<&str>| text.map_or(0, str::len);
         check(|error| {
             sys::dsv4_grammar_open_answer(
                 engine,
-                tools_text,
-                tools_length,
-                text,
-                length,
+                text_of(tools),
+                length_of(tools),
+                text_of(schema),
+                length_of(schema),
                 &options,
                 &mut raw,
                 error,
