@@ -16,7 +16,7 @@ namespace dsv4::capi {
 // the message, owned by the caller. REQUIRES: `status` is not OK.
 dsv4_status Fail(const absl::Status& status, dsv4_error** error);
 
-// The same for OUT_OF_HOST_MEMORY, without allocating.
+// Fail for OUT_OF_HOST_MEMORY, without allocating.
 dsv4_status FailOutOfMemory(dsv4_error** error) noexcept;
 
 // `body` returns absl::Status.

@@ -34,7 +34,7 @@ struct BlockDotKernels {
   // UnpackedBlockBytes apart.
   void (*int8)(const std::byte* a, int64_t m, const std::byte* w, int64_t n, int64_t k,
                bool has_min, float* out, int64_t ld);
-  // The same of bf16 rows and f32 weights, k apart.
+  // The products of bf16 rows and f32 weights, k apart.
   void (*f32)(const ActRows& a, int64_t m, const float* w, int64_t n, int64_t k, float* out,
               int64_t ld);
 };

@@ -308,7 +308,7 @@ void UnpackFp4(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uin
   for (int64_t run = 0; run < runs; ++run) {
     const V16 table = hn::Add(unscaled, hn::And(nonzero, hn::Set(d16, FoldBits(scale, run))));
     for (int64_t i = 0; i < 16; i += kLanes) {
-      // Of each byte the low four bits in the even word, the high four in the odd one.
+      // The low four bits of each byte in the even word, the high four in the odd one.
       const VU v = hn::PromoteTo(du, hn::LoadU(d8, w + run * 16 + i));
       const V16 codes = hn::BitCast(d16, hn::Or(v, hn::ShiftLeft<12>(v)));
       const V16 sign = hn::And(hn::ShiftLeft<12>(codes), hn::Set(d16, 0x8000));

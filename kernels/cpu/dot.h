@@ -19,7 +19,7 @@ struct ActRows {
   const uint16_t* base = nullptr;  // bf16
   int64_t stride = 0;              // elements
   const int32_t* index = nullptr;
-  // The same rows as DotKernels::pack leaves them, of `packed_k` elements; null: they are not
+  // The rows as DotKernels::pack leaves them, of `packed_k` elements; null: they are not
   // packed.
   const uint32_t* packed = nullptr;
   int64_t packed_k = 0;

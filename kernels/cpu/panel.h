@@ -144,7 +144,7 @@ struct LinearPart {
 // different x. A launch needs the maximum over its parts.
 int64_t LinearWorkspaceBytes(WeightView::Format format, LinearOutput output, int64_t k, int threads,
                              int64_t rows, int64_t inputs = 1);
-// The same for the format of `w`, instead of `format`, if it is in blocks.
+// The format of `w` instead of `format`, if `w` is in blocks.
 template <class Weight>
 WeightView::Format FormatOf(const Weight& w, WeightView::Format format) {
   return w.in_blocks() ? WeightView::Format::kBlocks : format;

@@ -75,7 +75,7 @@ void Select(float* scores, int64_t n, int32_t k, int32_t* out) {
     }
     return;
   }
-  // Of the keys equal to the bound only the first are selected.
+  // Only the first of the keys equal to the bound are selected.
   int64_t equal = k - CountAbove(keys, padded, bound);
   int32_t count = 0;
   for (int64_t i = 0; count < k; ++i) {

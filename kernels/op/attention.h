@@ -63,7 +63,7 @@ struct CompressKvParams {
   const uint16_t* norm = nullptr;  // [d] bf16
   float eps = 0;
   StatePool states{};  // this compressor's
-  // Of d elements. Compressed block g of a sequence is row g % (256 / ratio) of the block
+  // Rows of d elements. Compressed block g of a sequence is row g % (256 / ratio) of the block
   // compressed_kv_blocks[g * ratio / 256].
   RowPool rows{};
   int64_t dim() const { return index_keys ? kIndexKeyElements : kKvRowElements; }

@@ -12,8 +12,8 @@ namespace dsv4 {
 
 struct HostRows {
   DType activations = DType::kBF16;
-  // Of quantised rows of `width` elements. All null: they are round trips, stored as other
-  // activations.
+  // Functions of quantised rows of `width` elements. All null: they are round trips, stored as
+  // other activations.
   int64_t (*quantized_bytes)(int64_t width) = nullptr;
   // The elements of a row, which are exact in bf16: `to` [width].
   void (*decode)(const std::byte* row, int64_t width, uint16_t* to) = nullptr;

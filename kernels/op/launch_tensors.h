@@ -93,8 +93,8 @@ struct LaunchTensors {
 // they are read.
 int64_t RowsReached(const int32_t* row_of, int32_t rows, Device& device);
 
-// Of an operator whose contract names none. Cache rows that are read are not named: what wrote them
-// is compared.
+// The tensors of an operator whose contract names none. Cache rows that are read are not named:
+// what wrote them is compared.
 template <class Params>
 LaunchTensors TensorsOf(const Params&, Device&) {
   return {};

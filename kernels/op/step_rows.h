@@ -52,7 +52,7 @@ struct StepRows {
   int32_t rows = 0;                         // T
   int32_t sequence_count = 0;               // B
   const SequenceRows* sequences = nullptr;  // [B], in row order
-  // The same with pointers to host memory, where the device has memory of its own; else null.
+  // `sequences` with pointers to host memory, where the device has memory of its own; else null.
   const SequenceRows* host_sequences = nullptr;
   const int32_t* sequence_of = nullptr;  // [T]; -1: padding, which touches no cache row or state
   const int64_t* positions = nullptr;    // [T]

@@ -43,7 +43,7 @@ void MixStreams(const LaunchContext& context, const float* pre, const float* str
   Round(context, Point::kRoundHcPre, out, hidden);
 }
 
-// The same, then RMSNorm.
+// The mixed streams, then RMSNorm.
 void PreAndNorm(const LaunchContext& context, const float* pre, const float* streams,
                 int64_t hidden, const uint16_t* norm, float norm_eps, float* out) {
   MixStreams(context, pre, streams, hidden, out);

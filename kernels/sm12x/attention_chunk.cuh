@@ -163,8 +163,8 @@ __device__ __forceinline__ void StoreScores(const ScoreSums& sums, int warp, int
 __device__ __forceinline__ int HeadOf(int warp, int lane) { return warp + lane / 16 * 8; }
 __device__ __forceinline__ int ColumnOf(int lane) { return lane % 16 * 2; }
 
-// Of one chunk and a thread's head: the maximum, the sum of P relative to 2^maximum, and P of the
-// thread's two columns.
+// The state of one chunk and a thread's head: the maximum, the sum of P relative to 2^maximum, and
+// P of the thread's two columns.
 struct ChunkWeights {
   float maximum, sum;
   float weight[2];

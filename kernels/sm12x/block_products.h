@@ -63,7 +63,7 @@ struct BlockJob {
   const float* weights = nullptr;  // null: 1
   float limit = 0;
 
-  // Of LaunchRounding: x as records.
+  // For LaunchRounding: x as records.
   const std::byte* rounded = nullptr;
   int32_t rounded_rows = 0;
 };
@@ -102,7 +102,7 @@ void LaunchBlockParts(const LaunchContext& context, const BlockJob& job, TypeOf&
     LaunchBlocks(context, type, same);
   }
 }
-// The same for one type.
+// LaunchBlocks for one type.
 template <BlockType kType>
 void LaunchBlocksOf(const LaunchContext& context, const BlockJob& job);
 

@@ -47,7 +47,7 @@ extern const KernelEntry kSm12xOutputGroups;
 extern const KernelEntry kSm12xMoeGate;
 extern const KernelEntry kSm12xExpertFfn;
 
-// Of the second set (second/second_set.cuh).
+// Entries of the second set (second/second_set.cuh).
 extern const KernelEntry kSm12xSecondPackWeight;
 extern const KernelEntry kSm12xSecondLinearFp8;
 extern const KernelEntry kSm12xSecondExpertFfn;

@@ -95,8 +95,8 @@ __device__ __forceinline__ void ListOneRow(const ExpertFfnParams& p, const FewWe
   if (i == 0) jobs->count = p.experts_per_token;
 }
 
-// The same for several rows, with at most kMostRows pairs a job, in an order that depends on the
-// experts alone. A pair without an expert has no job.
+// Lists the jobs of several rows, with at most kMostRows pairs a job, in an order that depends on
+// the experts alone. A pair without an expert has no job.
 template <int kMostRows>
 __device__ __forceinline__ void ListFewRows(const ExpertFfnParams& p, const FewWeights& which,
                                             FewJobs* jobs) {

@@ -246,7 +246,7 @@ struct RoutedShapes {
   static_assert(Small::kRows == kSmallGroupRows && Middle::kRows == kMiddleGroupRows &&
                 Large::kRows == kLargeGroupRows);
 };
-// The same for the shared expert, with few rows and with many.
+// Shapes for the shared expert, with few rows and with many.
 template <class KSlices>
 using FewShared = GemmShape<KSlices, 2, 4, 4, 2>;
 template <class KSlices>

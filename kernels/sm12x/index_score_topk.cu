@@ -325,9 +325,9 @@ __device__ __forceinline__ Selection FindByBits(const uint32_t (&keys)[kItems], 
   return {bound, count - BlockTotal(above, shared.totals[0])};
 }
 
-// The same by bins of equal width between the lowest and the highest score: ranks the keys in the
-// bin of the last selected key. Sets *applies, alike in every thread, to whether this works: not
-// for scores without finite bins, nor if that bin has too many keys.
+// Finds the selection by bins of equal width between the lowest and the highest score: ranks the
+// keys in the bin of the last selected key. Sets *applies, alike in every thread, to whether this
+// works: not for scores without finite bins, nor if that bin has too many keys.
 template <int kItems>
 __device__ __forceinline__ Selection FindByBins(const uint32_t (&keys)[kItems], uint32_t count,
                                                 SelectShared& shared, bool* applies) {

@@ -387,7 +387,7 @@ struct Fp8UnpackedSlices : Bf16Steps<1> {
   using Cursor = Fp8Slices::Cursor;
 };
 
-// The same with f32 scales: codes times scales are rounded to bf16.
+// FP8 with f32 scales: codes times scales are rounded to bf16.
 struct Fp8RoundedSlices : Bf16Steps<1> {
   using Weight = Fp8Weight;
   using Operand = Bf16Operand<8>;
@@ -479,7 +479,7 @@ constexpr SplitPlan SplitPlanOf(int64_t k) {
 }
 // Shared memory of a block of SM12x.
 inline constexpr int64_t kMaxSharedBytes = 99 * 1024;
-// The same for a launch of `tiles` tiles and `rows` rows. If the tiles are too few for the
+// The split of a launch of `tiles` tiles and `rows` rows. If the tiles are too few for the
 // multiprocessors, each gets twice the warps. A pass takes as many rows as shared memory has room
 // for their products.
 inline constexpr int kMaxSplitWarps = 16;

@@ -7,7 +7,7 @@
 namespace dsv4 {
 
 Manifest Sm12xManifest();
-// The same with the second set: without the block-scaled MMA. Weights are packed for one of the
+// The manifest of the second set: without the block-scaled MMA. Weights are packed for one of the
 // sets.
 Manifest Sm12xSecondManifest();
 

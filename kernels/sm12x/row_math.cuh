@@ -36,7 +36,7 @@ __device__ __forceinline__ void RotateTail(float (&x)[8], const float* table, in
   }
 }
 
-// The same for the last 64 of a row of 128.
+// Rotates the last 64 elements of a row of 128.
 __device__ __forceinline__ void RotateTail(float (&x)[4], const float* table, int lane) {
   if (lane < 16) return;
 #pragma unroll

@@ -26,7 +26,7 @@ absl::Status Contained(Body&& body) noexcept {
   } catch (const std::bad_alloc&) {
     return NoHostMemory();
   } catch (...) {
-    // Of a host's callback: the library itself throws nothing else.
+    // Thrown by a host's callback: the library itself throws nothing else.
     return UnknownException();
   }
 }

@@ -307,7 +307,7 @@ void ReadLayerTypes(Fields* f, ModelConfig* c) {
   }
 }
 
-// The same for num_hash_layers: the first layers have the first kind.
+// Reads num_hash_layers from the kinds of layers: the first layers have the first kind.
 void ReadMlpLayerTypes(Fields* f, ModelConfig* c) {
   constexpr absl::string_view kKey = "mlp_layer_types", kHash = "hash_moe";
   const JsonValue* value = f->Optional(kKey);

@@ -21,7 +21,7 @@ absl::string_view GgufArchitecture(const GgufModel& model);
 // that contradict each other; Unsupported for another architecture and for valid values that cannot
 // be run.
 absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufModel& model);
-// The same of the keys dflash.*; its layers are the drafter's stages.
+// ReadGgufConfig of the keys dflash.*; its layers are the drafter's stages.
 absl::StatusOr<ModelConfig> ReadGgufDsparkConfig(const GgufModel& model);
 // What only a DSpark drafter's file has. `layers`, `vocab_size`: of the model. Errors as above, and
 // NotFound without a Markov head.

@@ -87,8 +87,8 @@ class CudaDevice final : public Device {
                            void* done);
   // The status of a call's result. An error is remembered.
   absl::Status CheckCall(int result, absl::string_view what);
-  // The same for a call on a graph; `what` is its verb, as in "making". OutOfDeviceMemory if memory
-  // ran out.
+  // CheckCall for a call on a graph; `what` is its verb, as in "making". OutOfDeviceMemory if
+  // memory ran out.
   absl::Status CheckGraph(int result, absl::string_view what);
 
   const int32_t index_;

@@ -35,7 +35,7 @@ thread_local WatchedThread::Shared* watched = nullptr;
 
 std::atomic<int> calls_left{0};
 
-// Of a thread whose call has returned after all.
+// The end of a thread whose call has returned after all.
 [[noreturn]] void StayHere() {
   calls_left.fetch_sub(1);
   for (;;) pause();

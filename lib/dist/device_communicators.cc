@@ -33,8 +33,8 @@ static_assert(kInboxBytes % kSignalBytes == 0);
 constexpr int64_t kShortBytes = 1024;
 constexpr int64_t kCheckedStagingBytes = 64 << 10;  // by the check of a pair
 constexpr auto kPairLimit = std::chrono::seconds(1);
-// Of a kernel's wait on a GPU that drives a display: the driver would end the kernel, and with it
-// the context.
+// The longest wait of a kernel on a GPU that drives a display: the driver would end the kernel, and
+// with it the context.
 constexpr std::chrono::milliseconds kDisplayLimit{1000};
 constexpr auto kAbortLimit = std::chrono::seconds(10);
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();  // of the size at which NCCL begins
@@ -381,7 +381,7 @@ class DeviceCommunicator final : public Communicator {
                        " cuda:", other.own_.device->index(), " are lost; ", kPcieHint);
   }
 
-  // Of one exchange of so many bytes.
+  // The time of one exchange of so many bytes.
   absl::StatusOr<double> SecondsOf(int64_t bytes, bool by_nccl) {
     constexpr int kRuns = 6, kWarm = 2;
     const int64_t width = bytes / ranks() / 16 * 16;

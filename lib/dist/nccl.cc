@@ -14,8 +14,8 @@ namespace {
 
 constexpr const char* kLibrary = "libnccl.so.2";
 constexpr int kLeastVersion = 21800;  // 2.18.0: communicators that can be aborted from any thread
-// Of compute capability 12.x. 2.25 asks for more shared memory than they have (NVIDIA/nccl#1637),
-// 2.26 makes illegal accesses from 512 KiB on (NVIDIA/nccl#2418).
+// The least version for compute capability 12.x. 2.25 asks for more shared memory than they have
+// (NVIDIA/nccl#1637), 2.26 makes illegal accesses from 512 KiB on (NVIDIA/nccl#2418).
 constexpr int kLeastVersionOf12 = 22700;
 
 std::string VersionText(int version) {

@@ -161,7 +161,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Used by any thread.
   mutable Mutex weights_mutex_;
   const Weights* counted_weights_ ABSL_GUARDED_BY(weights_mutex_) = nullptr;  // memory_'s
-  // Of weights that were freed.
+  // Counts of weights that were freed.
   std::optional<ExpertProfile> past_profile_ ABSL_GUARDED_BY(weights_mutex_);
   ExpertTraffic past_traffic_ ABSL_GUARDED_BY(weights_mutex_);
   // The last result of expert_traffic, and whether it stays the last: the device does not answer.

@@ -27,7 +27,7 @@ class EngineDevices {
   // of the same kind.
   Device& device(int rank) const { return *devices_[IndexOf(rank)]; }
   Dispatch& dispatch(int rank) const { return *dispatches_[IndexOf(rank)]; }
-  // Of this process.
+  // The number of devices of this process.
   size_t size() const { return devices_.size(); }
   std::vector<Device*> pointers() const;
   Device& front() const { return *devices_.front(); }

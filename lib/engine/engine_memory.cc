@@ -14,11 +14,11 @@
 namespace dsv4 {
 namespace {
 
-// Of a wait for another rank, which may first have to finish a long prefill on a slow machine.
-// Failures are noticed at once; the limit ends waits whose cause goes unnoticed.
+// The longest wait for another rank, which may first have to finish a long prefill on a slow
+// machine. Failures are noticed at once; the limit ends waits whose cause goes unnoticed.
 constexpr std::chrono::minutes kExchangeLimit{10};
 
-// The same where the ranks are devices that read experts from disk.
+// The longest wait where the ranks are devices that read experts from disk.
 constexpr std::chrono::seconds kReadingDeviceLimit{60};
 
 }  // namespace

@@ -43,7 +43,7 @@ struct EngineSettings {
 // Reads the model's configuration and tokenizer, and settles every option against them. A folder
 // without a tokenizer is fine. Errors name the file and key, or the option.
 absl::StatusOr<EngineSettings> Settle(const std::string& folder, const EngineOptions& options);
-// The same for random weights of a configuration, without a folder.
+// Settle for random weights of a configuration, without a folder.
 absl::StatusOr<EngineSettings> SettleRandom(absl::string_view config_json,
                                             const EngineOptions& options);
 

@@ -95,13 +95,13 @@ TokenWork WorkOf(const EngineInfo& info, const ModelConfig& config,
     const double known = ExpertWeightBytes(weight_format);
     device_experts = info.mapped_expert_bytes > 0
                          ? number(info.mapped_expert_bytes)
-                         // Of other formats: nearly all weights are routed experts.
+                         // In other formats nearly all weights are routed experts.
                          : (known > 0 ? all_experts * weights_of_expert * known : 0.95 * all_bytes);
     device_experts = std::min(device_experts, all_bytes);
     work.expert_bytes = all_experts > 0 ? device_experts * chosen / all_experts : 0;
   }
   const double table = 2 * number(config.vocab_size) * number(config.hidden_size);
-  // Of the embedding, which every device has, a token reads one row.
+  // A token reads one row of the embedding, which every device has.
   const double tables = info.backend == Backend::kCuda ? ranks * table : table;
   work.dense_bytes = std::max(all_bytes - device_experts - tables, table);
   work.head_bytes = table;

@@ -90,7 +90,7 @@ class Follower {
 
   ModelRanks* const model_;
   KvCache* const cache_;
-  // Of the running pass, which reads them.
+  // The inputs of the running pass, which reads them.
   ReceivedStep step_;
   LogitRequests head_;
   int64_t rows_ = 0;

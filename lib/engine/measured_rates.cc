@@ -144,7 +144,7 @@ absl::StatusOr<double> LinkRate(Device* device) {
   return static_cast<double>(bytes) / seconds;
 }
 
-// Of the largest file, at places that are spread over it.
+// The rate of reads from the largest file, at places that are spread over it.
 absl::StatusOr<double> DiskRate(const std::vector<std::string>& files) {
   std::string largest;
   int64_t size = 0;

@@ -84,12 +84,12 @@ class CpuShare {
   // [rows (K + 1), D] on the device, in stream order. Errors: DeviceLost; the kernel's; that of
   // exhausted memory (lib/base/contained.h).
   absl::Status Compute(void* outputs);
-  // The same on another thread while this one calls `others`, which may use the device but must not
+  // Compute on another thread while this one calls `others`, which may use the device but must not
   // touch the CPU's rows. Returns when both are done. If both fail, returns the error of `others`.
   // REQUIRES: some experts lie on disk.
   absl::Status Compute(void* outputs, absl::FunctionRef<absl::Status()> others);
 
-  // Of the CPU alone.
+  // The traffic of the CPU alone.
   ExpertTraffic traffic() const {
     return {.cpu_reads = reads_.load(),
             .cpu_seconds = static_cast<double>(nanoseconds_.load()) * 1e-9};
@@ -107,7 +107,7 @@ class CpuShare {
   const bool plain_rows_;
   const int64_t row_bytes_;  // of an input
   Buffer workspace_, staged_, inputs_, outputs_;
-  // Of the current block.
+  // The launch of the current block.
   ExpertFfnParams ffn_{};
   int32_t block_ = 0;
   const int32_t* chosen_ = nullptr;   // [rows K] in staged_

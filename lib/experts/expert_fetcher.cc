@@ -229,7 +229,7 @@ absl::Status ExpertFetcher::Read(size_t begin, size_t end) {
   return status;
 }
 
-// The same checks as in the loader.
+// The loader's checks.
 absl::Status ExpertFetcher::Check(const ReadMatrix& read) const {
   const ExpertMatrix& matrix = read.matrix;
   const StoredBytes bytes = StoredBytesOf(matrix);

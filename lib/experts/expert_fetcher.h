@@ -137,7 +137,7 @@ class ExpertFetcher {
   std::vector<int32_t> guest_of_;  // [blocks * experts]: which holds it, or -1
   uint64_t clock_ = 0;
 
-  // Of the current block; while prefetching, missing_ has experts of several blocks.
+  // Experts of the current block; while prefetching, missing_ has those of several blocks.
   std::vector<int32_t> experts_, wave_;  // [pairs]
   std::vector<int64_t> place_;           // [experts]: in missing_; -1: in a slot; -2: not chosen
   std::vector<ExpertId> missing_;

@@ -20,7 +20,7 @@ constexpr char kMagic[8] = {'D', 'S', 'V', '4', 'E', 'X', 'P', 'R'};
 constexpr uint32_t kVersion = 1;
 constexpr int64_t kMostBlocks = 4096, kMostExperts = 65536;
 constexpr int64_t kMostFileBytes = int64_t{64} << 20;
-// Of a profile with more passes all numbers are halved.
+// All numbers of a profile with more passes are halved.
 constexpr uint64_t kMostPasses = uint64_t{1} << 20;
 
 struct Header {

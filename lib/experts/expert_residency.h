@@ -119,8 +119,8 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
                                             int64_t experts, absl::Span<const RankBytes> ranks,
                                             bool integrated = false);
 
-// The same for experts in mapped files without device memory: as many stay in memory as the budget
-// allows. `expert_bytes`: stored bytes of the largest expert.
+// PlanResidency for experts in mapped files without device memory: as many stay in memory as the
+// budget allows. `expert_bytes`: stored bytes of the largest expert.
 ResidencyPlan PlanMappedExperts(int64_t host_bytes, int64_t blocks, int64_t experts,
                                 int64_t expert_bytes);
 // The budget for mapped experts on a machine with `available` bytes of free memory. All other

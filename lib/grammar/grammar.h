@@ -41,7 +41,7 @@ class Grammar {
   // Each function compiles one kind of grammar. All grammars of a tokenizer share its `vocabulary`.
   static absl::StatusOr<std::shared_ptr<const Grammar>> OfSchema(
       absl::string_view json, std::shared_ptr<const Vocabulary> vocabulary);
-  // The same, with the options `strict` and `quick`.
+  // OfSchema, with the options `strict` and `quick`.
   static absl::StatusOr<std::shared_ptr<const Grammar>> OfAnswer(
       absl::string_view json, const ToolOptions& options,
       std::shared_ptr<const Vocabulary> vocabulary);
@@ -149,7 +149,7 @@ class Matcher {
   // out is kept, so the next call needs less. Errors: Unsupported beyond limits of memory and
   // depth.
   absl::StatusOr<std::optional<Following>> Follow(int64_t work);
-  // The same without waiting for a thread that uses the grammar's memory: nullopt then, and, unless
+  // Follow, without waiting for a thread that uses the grammar's memory: nullopt then, and, unless
   // `build`, where the mask is not in it.
   std::optional<Following> FollowNow(int64_t work, bool build);
   // Takes over the states that `copy` has computed. REQUIRES: it was a copy of this matcher, from

@@ -227,7 +227,7 @@ absl::StatusOr<Expr> NumberLanguage(ExpressionPool* pool, const NumberSpec& spec
     const Expr exponent = spec.exponent ? numbers.Exponent(spec.integer) : kEmpty;
     return pool->Concat({numbers.Sign(), form, exponent});
   }
-  // Of numbers without and with a sign; -0 counts as 0.
+  // Languages of numbers without and with a sign; -0 counts as 0.
   std::vector<Expr> positive = {form}, negative = {form};
   const auto limit = [&](const std::optional<NumberSpec::Bound>& bound, bool lower) {
     if (!bound) return;

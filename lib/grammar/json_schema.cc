@@ -63,7 +63,7 @@ bool Holds(const absl::string_view (&list)[N], absl::string_view word) {
   return std::find(std::begin(list), std::end(list), word) != std::end(list);
 }
 
-// Of a value, as "type" names it; integers are numbers, too.
+// Whether a value has the type that "type" names; integers are numbers, too.
 bool HasType(const JsonValue& value, absl::string_view type) {
   if (type == value.KindName()) return true;
   if (type != "integer" || value.AsNumberText() == nullptr) return false;

@@ -14,7 +14,7 @@
 
 namespace dsv4::grammar {
 
-// Of the grammars of an engine: one with everything that it may have, and 64 MiB.
+// Memory of the grammars of an engine: one with everything that it may have, and 64 MiB.
 inline constexpr int64_t kMaxGrammarsBytes = int64_t{256} << 20;
 
 // Any thread.
@@ -32,7 +32,7 @@ class MemoryBudget {
     // The cache has so many bytes and was used now. Frees others if all have too many. The caller
     // may hold what TryFree tries to lock.
     void Used(int64_t bytes);
-    // The same without waiting for other threads, and without freeing.
+    // Used, without waiting for other threads, and without freeing.
     void UsedNow(int64_t bytes);
     void Remove();
 
@@ -71,7 +71,7 @@ class MemoryBudget {
 
   // Frees caches for it. Errors: OutOfHostMemory if the shares leave too little.
   static absl::StatusOr<Share> Reserve(const std::shared_ptr<MemoryBudget>& budget, int64_t bytes);
-  // Of shares and caches, as they were when they were used last.
+  // Bytes of shares and caches, as they were when they were used last.
   int64_t used() const;
 
  private:

@@ -16,7 +16,7 @@ std::optional<int64_t> AvailableMemory(const std::string& root = "");
 // The system's available memory alone. For integrated GPUs: control groups neither count nor limit
 // what their driver allocates. Otherwise as above.
 std::optional<int64_t> AvailableSystemMemory(const std::string& root = "");
-// The same of all of the system's memory.
+// All of the system's memory. Otherwise as above.
 std::optional<int64_t> TotalSystemMemory(const std::string& root = "");
 
 // Bytes of the system's memory, or the limit of a control group if that is less. nullopt and `root`

@@ -50,7 +50,7 @@ absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape) {
   const int64_t window_blocks =
       sequences * (LiveWindowBlocks(shape) + 2 * recent_points + 3 * KvSequence::kTurnEnds) +
       2 * snapshots;
-  // Of a sequence: the last step's, this step's, and the points'. One for all: the empty state.
+  // A sequence has the last step's states, this step's, and the points'. All share the empty state.
   const int64_t state_slots = sequences * (std::max<int64_t>(drafts + 2, 3) + state_writes +
                                            recent_points + KvSequence::kTurnEnds) +
                               snapshots + 1;

@@ -34,8 +34,8 @@ size_t DraftPasses::chain_passes() const {
   return blocks_->follows() ? 1 : static_cast<size_t>(std::max(limits_.drafts, 1));
 }
 
-// Of a drafter of blocks, as many sequences as rows have room for. Of the others, sequences of as
-// many rows as a step accepts, while that is one sequence.
+// The shape for a drafter of blocks has as many sequences as rows have room for; for other
+// drafters, sequences of as many rows as a step accepts, while that is one sequence.
 StepUpload::Shape DraftPasses::ChainShape(const StepUpload::Shape& shape) const {
   StepUpload::Shape first = shape;
   if (blocks_->follows()) {

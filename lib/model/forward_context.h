@@ -64,7 +64,7 @@ struct ForwardContext {
   // of `slices` is `bytes` bytes of a row. With one rank both are the same memory: no operation.
   absl::Status Gather(int64_t rows, const Slices& slices, int64_t bytes, const void* part,
                       void* whole) const;
-  // The same for quantised activations. An element of `slices` is `width` of them, a multiple of
+  // Gather for quantised activations. An element of `slices` is `width` of them, a multiple of
   // 128.
   absl::Status GatherQuantized(int64_t rows, const Slices& slices, int64_t width, const void* part,
                                void* whole) const;

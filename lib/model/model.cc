@@ -10,7 +10,7 @@
 namespace dsv4 {
 namespace {
 
-// Of Device::Mark; those before are ExpertFetcher's.
+// Numbers of Device::Mark; ExpertFetcher has those before.
 constexpr int kFirstPaceMark = 2, kPaceMarks = 2;
 static_assert(kFirstPaceMark + kPaceMarks <= Device::kMarks);
 

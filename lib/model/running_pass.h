@@ -52,7 +52,7 @@ struct RunningPass {
   // Begins a pass of these rows, padded to `shape`. `following`, `first`: as in StepUpload::Pass.
   absl::Status Set(StepUpload* to, const StepUpload::Shape& shape, const LogitRequests& head,
                    PassInputs from, FollowingDrafts* following = nullptr, bool first = true);
-  // The same without padding or head.
+  // Begins a pass without padding or head.
   absl::Status Set(const PassInputs& from);
   absl::Status ComputeRope();
   absl::Status ExpectHead(const LogitRequests& head) const;

@@ -69,7 +69,7 @@ class StepUpload {
   // `memory`: DeviceBytes, 64-byte aligned. `masks`: for as many rows of the head as `limits` has.
   absl::Status Place(Device* device, const StepLimits& limits, TokenMasks* masks,
                      std::byte* memory);
-  // The same for inputs that stay in pinned memory until Fetch copies them.
+  // Place for inputs that stay in pinned memory until Fetch copies them.
   absl::Status PlaceFetched(Device* device, const StepLimits& limits, TokenMasks* masks,
                             std::byte* memory);
   // The call that copies the inputs of a pass of that shape to the device. REQUIRES: PlaceFetched.

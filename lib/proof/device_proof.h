@@ -56,8 +56,8 @@ struct ProvenKernels {
   std::string reason{};  // of the second set: what failed with the first
 };
 
-// The same, but only once in a process for each GPU that passed. GPUs that fail with the first set
-// of kernels are tested with the second, which the log warns of, and are refused only if that
+// ProveDevices, but only once in a process for each GPU that passed. GPUs that fail with the first
+// set of kernels are tested with the second, which the log warns of, and are refused only if that
 // fails, too.
 absl::StatusOr<ProvenKernels> ProveOnce(absl::Span<const int32_t> devices,
                                         const std::string& tuning_dir);

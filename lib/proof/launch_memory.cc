@@ -31,7 +31,7 @@ int64_t LaunchMemory::ElementBytes(const LaunchTensor& tensor) const {
   return activation ? DTypeBytes(rows_.activations) : 4;
 }
 
-// Of codes, the whole row.
+// Bytes of a row; of codes, those of the whole row.
 int64_t LaunchMemory::RowBytes(const LaunchTensor& tensor) const {
   return StoresCodes(tensor) ? rows_.quantized_bytes(tensor.stride)
                              : tensor.width * ElementBytes(tensor);

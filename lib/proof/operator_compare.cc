@@ -13,9 +13,9 @@
 namespace dsv4 {
 namespace {
 
-// Of a row's RMS: below it f32 sums have no more bits than the step there.
+// Share of a row's RMS below which f32 sums have no more bits than the step there.
 constexpr double kCancelled = 1. / 1024;
-// Of a row's RMS: terms of a sum that are larger do not cancel with the others in practice. Each
+// Multiple of a row's RMS: larger terms of a sum do not cancel with the others in practice. Each
 // term is rounded itself, so a flip of one is a step of the term.
 constexpr double kLargestTerm = 4;
 constexpr double kMostLeftOut = 1. / 100, kF32Distance = 1e-5;

@@ -141,12 +141,12 @@ class Session {
   const std::shared_ptr<Engine>& engine() const { return engine_; }
   // Logits of the last token of the timeline; empty unless it has been computed.
   absl::Span<const float> logits() const { return timeline_.logits(); }
-  // Of the prompt's tokens from SyncOptions::log_probs.begin on, as far as computed; until the next
-  // Sync or Rewind.
+  // Log-probabilities of the prompt's tokens from SyncOptions::log_probs.begin on, as far as
+  // computed; until the next Sync or Rewind.
   absl::Span<const PositionLogProbs> prompt_log_probs() const {
     return timeline_.prompt_log_probs();
   }
-  // Of the token at `position` of the timeline: the last one, when a step added it with
+  // Log-probabilities of the token at `position`: the last one, when a step added it with
   // SamplingParams::log_probs, until the next non-const call; or one of the prompt_log_probs().
   // Null for others.
   const PositionLogProbs* LogProbsAt(int64_t position) const;
@@ -185,7 +185,7 @@ class Session {
   uint64_t generation_ = 0;
   SessionStats stats_;
   int64_t log_probs_position_ = -1;  // where timeline_.log_probs() are of; -1: nowhere
-  // Of the step that runs.
+  // The request of the step that runs.
   std::optional<StepRequest> request_;
   std::shared_ptr<MaskJob> mask_job_;  // the next token needs it
   bool awaits_mask_ = false;           // the step waits for it, a little

@@ -48,7 +48,7 @@ constexpr std::array<uint64_t, 256> kSignMasks = [] {
   }
   return masks;
 }();
-// The same for 7 signs, whose parity is the eighth.
+// Masks of 7 signs, whose parity is the eighth.
 constexpr std::array<uint64_t, 128> kParityMasks = [] {
   std::array<uint64_t, 128> masks{};
   for (size_t signs = 0; signs < 128; ++signs) {
@@ -163,7 +163,7 @@ void Mxfp4(const uint8_t* b, int8_t* q, float* s, float*) {
 }
 
 #if defined(__x86_64__)
-// The same of `blocks` blocks.
+// Unpacks `blocks` blocks of MXFP4.
 [[gnu::target("ssse3")]] void ShuffledMxfp4(const uint8_t* b, int64_t blocks, int8_t* q, float* s) {
   for (int64_t i = 0; i < blocks; ++i, b += 17, q += 32, s += 2) {
     SetTwo(Mxfp4Scale(b[0]), s);

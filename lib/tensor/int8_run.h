@@ -10,8 +10,8 @@ namespace dsv4 {
 
 inline constexpr int64_t kInt8Run = 32;
 
-// Of a run whose largest magnitude is `largest`: code = x * inverse, rounded to the nearest integer
-// (of two the even one), from -127 to 127; value = scale * code.
+// The scale of a run whose largest magnitude is `largest`: code = x * inverse, rounded to the
+// nearest integer (of two the even one), from -127 to 127; value = scale * code.
 struct Int8Scale {
   float scale = 0, inverse = 0;
 

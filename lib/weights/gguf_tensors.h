@@ -21,9 +21,9 @@ namespace dsv4 {
 absl::StatusOr<std::unique_ptr<Checkpoint>> GgufCheckpoint(GgufModel model,
                                                            const ModelConfig& config);
 
-// The same of a drafter's file: those of llama.cpp (an MTP block behind the model's, or the stages
-// of a DSpark drafter under the architecture dflash) and of ds4 (mtp.S.*). Other tensors, which
-// such files repeat, are left out. `config`: the model's.
+// The tensors of a drafter's file: those of llama.cpp (an MTP block behind the model's, or the
+// stages of a DSpark drafter under the architecture dflash) and of ds4 (mtp.S.*). Other tensors,
+// which such files repeat, are left out. `config`: the model's.
 absl::StatusOr<std::unique_ptr<Checkpoint>> GgufDrafterCheckpoint(GgufModel model,
                                                                   const ModelConfig& config);
 

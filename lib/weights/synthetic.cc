@@ -64,7 +64,7 @@ std::vector<uint8_t> Elements(DType dtype, Use use, int64_t bytes, int64_t exper
   const bool norm = use == Use::kNorm;
   std::mt19937_64 random(static_cast<uint64_t>(dtype));
   std::vector<uint8_t> memory(static_cast<size_t>(bytes));
-  // Of values, or of eight bytes of them.
+  // Fills memory with values, or with words of eight bytes.
   const auto fill = [&](auto values) {
     using T = decltype(values(uint64_t{}));
     for (size_t at = 0; at < memory.size(); at += sizeof(T)) {

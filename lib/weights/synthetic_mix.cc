@@ -26,7 +26,7 @@ struct Mix {
   // Those of the layers from `later_from` on.
   int64_t later_from;
   BlockType later_gate_up;
-  // Of layer kOddLayer; kNone: as all others. There and in kOddLayer2, odd_down.
+  // The types of layer kOddLayer; kNone: as all others. There and in kOddLayer2, odd_down.
   BlockType odd_gate_up, odd_down;
   BlockType query_down, shared_gate_up, shared_down, head, embedding;
   BlockType compressor;  // and the indexer's queries
@@ -53,7 +53,7 @@ int64_t LayerOf(absl::string_view name) {
   return absl::SimpleAtoi(name.substr(0, name.find('.')), &layer) ? layer : -1;
 }
 
-// Of a matrix; kNone: the tensor keeps its type.
+// The type of a matrix; kNone: the tensor keeps its type.
 BlockType TypeIn(const Mix& mix, absl::string_view name) {
   const int64_t layer = LayerOf(name);
   const auto ends = [name](absl::string_view end) { return absl::EndsWith(name, end); };

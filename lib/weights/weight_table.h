@@ -36,10 +36,10 @@ struct WeightSpec {
   int64_t n = 0;
   int64_t k = 0;  // 0: one dimension
   Split split = Split::kNone;
-  // Of the matrix of a routed expert: 0 is w1, 1 w3, 2 w2.
+  // The matrix of a routed expert: 0 is w1, 1 w3, 2 w2.
   ExpertId expert{};
   int matrix = 0;
-  // Of a Bf16Weight: blocks are widened to bf16 on load, for operators that take no others.
+  // Blocks of a Bf16Weight are dequantized to bf16 on load, for operators that take no others.
   bool widened = false;
 };
 

@@ -82,7 +82,7 @@ class Weights : public WeightViews {
       const ModelConfig& config, std::unique_ptr<Checkpoint> checkpoint,
       const std::function<bool(int64_t, int64_t)>& progress, const WeightTargets& targets = {});
 
-  // The same checks of presence, dtype and shape for planning memory: reads no data and allocates
+  // Load's checks of presence, dtype and shape for planning memory: reads no data and allocates
   // no copies. The views must not be read.
   static absl::StatusOr<std::unique_ptr<Weights>> Describe(const ModelConfig& config,
                                                            std::unique_ptr<Checkpoint> checkpoint,
@@ -118,7 +118,7 @@ class Weights : public WeightViews {
   ExpertStore& experts(int rank) const { return *experts_[static_cast<size_t>(rank)]; }
   // Counts how often experts are chosen; null if all lie in one memory.
   const ExpertUse* use() const { return use_.get(); }
-  // Of devices with memory of their own, or of mapped files with a budget.
+  // The residency of experts on devices with memory of their own, or in mapped files with a budget.
   const ResidencyPlan& residency() const { return residency_; }
   const Checkpoint& checkpoint() const { return *checkpoint_; }
   // For described weights, which are of no use afterwards.
@@ -144,7 +144,7 @@ class Weights : public WeightViews {
   std::vector<Rank> ranks_;
   std::vector<std::unique_ptr<std::byte[]>> owned_;
   std::set<ExpertFormat> expert_formats_;  // of layers.*, as stored
-  // Of a GGUF file: the types of its quantised products, and of the routed experts of layers.*.
+  // The types of a GGUF file's quantised products, and of the routed experts of layers.*.
   std::set<BlockType> matrix_blocks_, expert_blocks_;
   int64_t mapped_bytes_ = 0;
   int64_t mapped_expert_bytes_ = 0;

@@ -83,7 +83,7 @@ absl::Status WeightsLoader::ReadPart(const Pending& pending, int64_t begin, int6
   return absl::OkStatus();
 }
 
-// Of a tensor in blocks: those that begin in [begin, end).
+// Reads the blocks of a tensor that begin in [begin, end).
 absl::Status WeightsLoader::ReadBlocks(const Pending& pending, int64_t begin, int64_t end) {
   const TensorEntry& entry = *pending.entry;
   const BlockType type = BlockTypeOf(entry);
@@ -313,7 +313,7 @@ absl::Status WeightsLoader::PlanMapped(const WeightTargets& targets) {
   weights_->residency_ = PlanMappedExperts(room, static_cast<int64_t>(bytes.size()) / experts,
                                            experts, *std::max_element(bytes.begin(), bytes.end()));
   DSV4_RETURN_IF_ERROR(weights_->CountUse(targets.profile));
-  // Of the first rank: ranks choose alike.
+  // The first rank's use, as ranks choose alike.
   weights_->experts_[0] =
       std::make_unique<ExpertStore>(weights_->residency_, budget > 0, weights_->use_.get());
   return absl::OkStatus();

@@ -81,7 +81,7 @@ class WeightsLoader {
   // The elements of `entry`, aligned for T: in the file if it aligns them, otherwise in a copy.
   template <class T>
   const T* Aligned(const TensorEntry& entry);
-  // Of GGUF files: the tensor `name`, of any type that BlockTypeOf knows.
+  // The tensor `name` of GGUF files, of any type that BlockTypeOf knows.
   absl::StatusOr<const TensorEntry*> RequireAny(const std::string& name,
                                                 absl::Span<const int64_t> shape) const;
   static BlockType BlockTypeOf(const TensorEntry& entry);
@@ -100,7 +100,7 @@ class WeightsLoader {
 
   // In weights_loader.cc.
   absl::Status ReadPart(const Pending& pending, int64_t begin, int64_t end);
-  // The same of a tensor of a GGUF file that is changed, or quantised.
+  // ReadPart of a tensor of a GGUF file that is changed, or quantised.
   absl::Status ReadBlocks(const Pending& pending, int64_t begin, int64_t end);
   template <class T>
   absl::Status CheckExperts(const TensorEntry& entry, int64_t begin, int64_t end) const;

@@ -17,7 +17,7 @@ __device__ __forceinline__ void LoadMatrices(uint32_t (&out)[4], const void* row
                : "memory");
 }
 
-// The same with each matrix transposed: lane l gets element g of rows 2t and 2t + 1.
+// LoadMatrices with each matrix transposed: lane l gets element g of rows 2t and 2t + 1.
 __device__ __forceinline__ void LoadTransposedMatrices(uint32_t (&out)[4], const void* row) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"

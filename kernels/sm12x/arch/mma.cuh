@@ -501,7 +501,7 @@ __device__ __forceinline__ Bf16Operand<2 * kSteps> UnpackedToBf16(const uint4 (&
   }
   return out;
 }
-// The same times an f32 scale, rounded to bf16.
+// The unpacked elements times an f32 scale, rounded to bf16.
 template <int kSteps>
 __device__ __forceinline__ Bf16Operand<2 * kSteps> RoundedToBf16(const uint4 (&steps)[kSteps],
                                                                  float scale) {
