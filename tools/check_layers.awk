@@ -79,9 +79,8 @@ BEGIN {
   # What dsv4-desktop links: Qt. Its headers are called as their classes.
   qt_header = "^<Q[A-Za-z]+>$"
   # Files here include one another in one direction, X.h and X.cc taken together: what is called never
-  # includes its caller. A sequence is the other half of the cache, which drops its restore points.
+  # includes its caller.
   acyclic = "^(lib|kernels|capi|examples|tools)/"
-  module["lib/kv/kv_sequence"] = "lib/kv/kv_cache"
   max_lines = 800
   library_code = "^(lib|kernels|capi)/"
 
@@ -191,7 +190,7 @@ function check_include(path, number, line, layer,    target, surface) {
 
 function stem_of(path) {
   sub(/\.(h|cc)$/, "", path)
-  return path in module ? module[path] : path
+  return path
 }
 
 # Reports a cycle of includes through `stem`; `chain`: the stems from the first one on.

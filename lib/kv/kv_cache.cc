@@ -8,7 +8,6 @@
 #include "lib/base/checked_math.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
-#include "lib/kv/kv_sequence.h"
 
 namespace dsv4 {
 namespace {
@@ -20,16 +19,16 @@ constexpr int64_t kCompressedKvBlocksPerSnapshot = 8;
 
 // Most states that a step writes at block boundaries: see KvSequence::Reserve.
 int64_t BoundariesPerStep(int64_t step_tokens) {
-  return std::min(step_tokens / kCompressedKvBlockTokens + 1,
-                  KvSequence::kRecentTokens / kCompressedKvBlockTokens + 2 +
-                      step_tokens / KvSequence::kSparseTokens);
+  return std::min(
+      step_tokens / kCompressedKvBlockTokens + 1,
+      KvCache::kRecentTokens / kCompressedKvBlockTokens + 2 + step_tokens / KvCache::kSparseTokens);
 }
 
 // The most window blocks of a sequence while a step runs: from the first row that the last short
 // step sees to the last draft's slot, at any alignment.
 int64_t LiveWindowBlocks(const KvCacheShape& shape) {
   const int64_t verify_rows = shape.max_draft_tokens + 1;
-  const int64_t tokens = kWindowTokens - 1 + KvSequence::kShortStepRows +
+  const int64_t tokens = kWindowTokens - 1 + KvCache::kShortStepRows +
                          std::max<int64_t>(shape.max_step_tokens, verify_rows) +
                          std::max<int64_t>(shape.max_draft_slots, verify_rows);
   return CeilDiv(tokens, kWindowBlockTokens) + 1;
@@ -41,18 +40,18 @@ absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape) {
   KvPlan plan;
   const int64_t sequences = shape.max_sequences, drafts = shape.max_draft_tokens;
   const int64_t state_writes = std::max(BoundariesPerStep(shape.max_step_tokens) + 1, drafts + 1);
-  const int64_t recent_points = std::min(KvSequence::kRecentTokens / kCompressedKvBlockTokens + 1,
+  const int64_t recent_points = std::min(KvCache::kRecentTokens / kCompressedKvBlockTokens + 1,
                                          shape.context_tokens / kCompressedKvBlockTokens);
   // A sequence may leave its last block partly used.
   const int64_t compressed_kv_blocks =
       CeilDiv(shape.cache_tokens, kCompressedKvBlockTokens) + sequences;
   const int64_t snapshots = CeilDiv(compressed_kv_blocks, kCompressedKvBlocksPerSnapshot);
   const int64_t window_blocks =
-      sequences * (LiveWindowBlocks(shape) + 2 * recent_points + 3 * KvSequence::kTurnEnds) +
+      sequences * (LiveWindowBlocks(shape) + 2 * recent_points + 3 * KvCache::kTurnEnds) +
       2 * snapshots;
   // A sequence has the last step's states, this step's, and the points'. All share the empty state.
   const int64_t state_slots = sequences * (std::max<int64_t>(drafts + 2, 3) + state_writes +
-                                           recent_points + KvSequence::kTurnEnds) +
+                                           recent_points + KvCache::kTurnEnds) +
                               snapshots + 1;
   if (std::max({window_blocks, compressed_kv_blocks, state_slots}) > INT32_MAX) {
     return InvalidArgument("a cache of ", shape.cache_tokens, " tokens and ", sequences,
@@ -62,9 +61,9 @@ absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape) {
   plan.compressed_kv_blocks = static_cast<int32_t>(compressed_kv_blocks);
   plan.state_slots = static_cast<int32_t>(state_slots);
   plan.state_writes_per_step = static_cast<int32_t>(state_writes);
-  plan.restore_points = static_cast<int32_t>(KvSequence::kRecentTokens / kCompressedKvBlockTokens +
-                                             1 + KvSequence::kMostTurnEnds +
-                                             shape.context_tokens / KvSequence::kSparseTokens);
+  plan.restore_points =
+      static_cast<int32_t>(KvCache::kRecentTokens / kCompressedKvBlockTokens + 1 +
+                           KvCache::kMostTurnEnds + shape.context_tokens / KvCache::kSparseTokens);
   plan.host_bytes = PrefixCache::HostBytes(plan.compressed_kv_blocks);
 
   int64_t end = 0;
@@ -197,24 +196,6 @@ void KvCache::CopyCompressedKvBlock(int32_t from, int32_t to) {
       CopyBlock(memory, layer.index_keys, from, to);
     }
   }
-}
-
-// The longest list of turn ends gives up its oldest one.
-bool KvCache::DropSparePoint() {
-  KvSequence* richest = nullptr;
-  int32_t most = 0;
-  for (KvSequence* sequence : sequences_) {
-    sequence->cache_->mutex()->AssertHeld();  // this cache's
-    const int32_t spare = sequence->spare_points();
-    if (spare > most) {
-      most = spare;
-      richest = sequence;
-    }
-  }
-  if (richest == nullptr) return false;
-  richest->cache_->mutex()->AssertHeld();
-  richest->DropSparePoint();
-  return true;
 }
 
 absl::Status KvCache::OpenSequence(KvSequence* sequence) {

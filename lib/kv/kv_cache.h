@@ -106,6 +106,13 @@ struct KvUse {
 
 class KvCache {
  public:
+  // What sequences keep:
+  static constexpr int64_t kRecentTokens = 2048;  // with a restore point at every multiple of 256
+  static constexpr int64_t kSparseTokens = 4096;  // before them: at every multiple of this
+  static constexpr int32_t kTurnEnds = 8;         // the last ones are promised, more are spare,
+  static constexpr int32_t kMostTurnEnds = 1024;  // up to this
+  static constexpr int32_t kShortStepRows = 8;    // steps of so few rows can be undone row by row
+
   // `devices`: of the ranks, in their order.
   static absl::StatusOr<std::unique_ptr<KvCache>> Create(const KvCacheShape& shape,
                                                          absl::Span<Device* const> devices);

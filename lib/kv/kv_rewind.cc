@@ -14,13 +14,31 @@ void KvSequence::MarkTurnEnd() {
   if (length_ == 0) return;
   MutexLock lock(cache_->mutex());
   AddPoint(length_, state_, true);
-  if (spare_points() > kMostTurnEnds - kTurnEnds) DropSparePoint();
+  if (spare_points() > KvCache::kMostTurnEnds - KvCache::kTurnEnds) DropSparePoint();
 }
 
 int32_t KvSequence::spare_points() const {
   const auto ends = std::count_if(points_.begin(), points_.end(),
                                   [](const RestorePoint& point) { return point.turn_end; });
-  return std::max(static_cast<int32_t>(ends) - kTurnEnds, 0);
+  return std::max(static_cast<int32_t>(ends) - KvCache::kTurnEnds, 0);
+}
+
+// The longest list of turn ends gives up its oldest one.
+bool KvCache::DropSparePoint() {
+  KvSequence* richest = nullptr;
+  int32_t most = 0;
+  for (KvSequence* sequence : sequences_) {
+    sequence->cache_->mutex()->AssertHeld();  // this cache's
+    const int32_t spare = sequence->spare_points();
+    if (spare > most) {
+      most = spare;
+      richest = sequence;
+    }
+  }
+  if (richest == nullptr) return false;
+  richest->cache_->mutex()->AssertHeld();
+  richest->DropSparePoint();
+  return true;
 }
 
 void KvSequence::DropSparePoint() {
@@ -216,9 +234,9 @@ void KvSequence::AddPointsOfNodes() {
 }
 
 bool KvSequence::Wanted(const RestorePoint& point) const {
-  return point.turn_end || point.position % kSparseTokens == 0 ||
+  return point.turn_end || point.position % KvCache::kSparseTokens == 0 ||
          (point.position % kCompressedKvBlockTokens == 0 &&
-          length_ - point.position <= kRecentTokens);
+          length_ - point.position <= KvCache::kRecentTokens);
 }
 
 void KvSequence::DropUnwantedPoints() {

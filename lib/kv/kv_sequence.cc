@@ -102,8 +102,9 @@ absl::Status KvSequence::Reserve(int64_t rows, int64_t draft_slots, bool per_row
   reserved_rows_ = rows;
   for (int64_t row = 1; row <= rows; ++row) {
     const int64_t position = length_ + row;
-    const bool boundary = position % kCompressedKvBlockTokens == 0 &&
-                          (end - position <= kRecentTokens || position % kSparseTokens == 0);
+    const bool boundary =
+        position % kCompressedKvBlockTokens == 0 &&
+        (end - position <= KvCache::kRecentTokens || position % KvCache::kSparseTokens == 0);
     if (per_row_states || boundary || row == rows) {
       state_writes_.push_back({.row = static_cast<int32_t>(row), .slot = kNoBlock});
     }
@@ -199,7 +200,7 @@ void KvSequence::Commit(int64_t rows) {
   MutexLock lock(cache_->mutex());
   if (rows > 0) {
     ReleaseStepStates();
-    short_step_ = reserved_rows_ <= kShortStepRows;
+    short_step_ = reserved_rows_ <= KvCache::kShortStepRows;
     // References move from state_ and write_slots_ to step_states_.
     if (short_step_) {
       step_states_.push_back({.position = length_, .state = state_});

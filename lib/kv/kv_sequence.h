@@ -45,12 +45,6 @@ struct PrefixReuse {
 
 class KvSequence {
  public:
-  static constexpr int64_t kRecentTokens = 2048;  // with a restore point at every multiple of 256
-  static constexpr int64_t kSparseTokens = 4096;  // before them: at every multiple of this
-  static constexpr int32_t kTurnEnds = 8;         // the last ones are promised, more are spare,
-  static constexpr int32_t kMostTurnEnds = 1024;  // up to this
-  static constexpr int32_t kShortStepRows = 8;    // steps of so few rows can be undone row by row
-
   // Opens an empty sequence. `cache` must outlive it. Sequences share prefixes only with sequences
   // of the same salt. Errors: OutOfBlocks if max_sequences are open.
   static absl::StatusOr<KvSequence> Open(KvCache* cache, uint64_t salt = 0);
@@ -90,9 +84,9 @@ class KvSequence {
   // `timeline`: the sequence's tokens from its start; blocks of tokens not given are not published.
   void Publish(absl::Span<const int32_t> timeline, int64_t prompt_tokens);
 
-  // Makes length() a restore point. The last kTurnEnds of these points stay. Earlier ones, at most
-  // kMostTurnEnds, stay until the cache needs their blocks. Called between Publish and the next
-  // Reserve.
+  // Makes length() a restore point. The last KvCache::kTurnEnds of these points stay. Earlier ones,
+  // at most KvCache::kMostTurnEnds, stay until the cache needs their blocks. Called between Publish
+  // and the next Reserve.
   void MarkTurnEnd();
   // Goes back to the last position <= `tokens` that can be restored, and returns it: length(), a
   // row of the last short step, a restore point, or 0.

@@ -11,7 +11,7 @@
 namespace dsv4 {
 namespace {
 
-constexpr int64_t kSparseBlocks = 16;  // 4096 tokens: see KvSequence::kSparseTokens
+constexpr int64_t kSparseBlocks = 16;  // 4096 tokens: see KvCache::kSparseTokens
 constexpr BlockPool::Holder kMine = BlockPool::Holder::kPrefixCache;
 
 // At most half full, so that probes end soon.

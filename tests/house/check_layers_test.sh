@@ -115,8 +115,7 @@ planted .h:1 'includes itself: '
 write lib/kv/kv_sequence.h '#include "lib/kv/kv_cache.h"'
 write lib/kv/kv_cache.h
 write lib/kv/kv_cache.cc '#include "lib/kv/kv_sequence.h"'
-expect_clean 'one module in two headers'
-clean_tree
+planted .h:1 'includes itself: '
 breach kernels/registry/registry.h '#include "kernels/builtin.h"' 'kernels/registry may not include'
 breach kernels/builtin.h '#include "lib/kv/block_pool.h"' 'kernels/builtin may not include'
 breach kernels/op/linear.h '#include "kernels/registry/dispatch.h"' 'kernels/op may not include'
