@@ -5,12 +5,31 @@
 #include <utility>
 
 namespace server {
+namespace {
+
+// The kept conversation that the prompt continues, synced to it. Nothing if it is not there or
+// refuses.
+std::optional<dsv4::Conversation> Continue(const Prompt& prompt, const dsv4::Sampling& sampling,
+                                           dsv4::KeptConversations* kept) {
+  try {
+    std::optional<dsv4::Conversation> fork = kept->Fork(prompt.continues, prompt.cache_salt);
+    if (!fork) return fork;
+    fork->session().SetSampling(sampling);
+    fork->SyncJson(prompt.messages, prompt.chat);
+    return fork;
+  } catch (const dsv4::Error& error) {
+    // What is wrong with the prompt, opening it says.
+    if (error.code() == DSV4_ERR_DEVICE_LOST) throw;
+    return std::nullopt;
+  }
+}
+
+}  // namespace
 
 Generation::Generation(const dsv4::Engine& engine, const Prompt& prompt, uint64_t seed,
-                       Clock::time_point came, std::function<void()> notify, KeptSessions* kept)
+                       Clock::time_point came, std::function<void()> notify,
+                       dsv4::KeptConversations* kept)
     : begin(came),
-      log_probs_(prompt.sampling.log_probs > 0),
-      prompt_log_probs_(prompt.prompt_log_probs),
       keep_as_(prompt.keep_as),
       cache_salt_(prompt.cache_salt),
       notify_(std::move(notify)) {
@@ -18,23 +37,21 @@ Generation::Generation(const dsv4::Engine& engine, const Prompt& prompt, uint64_
   options.sampling = prompt.sampling;
   options.sampling.seed = seed;
   options.cache_salt = prompt.cache_salt;
-  if (kept != nullptr && !prompt.continues.empty()) {
-    chat_ = kept->Continue(prompt.continues, prompt.messages, prompt.chat, options.sampling,
-                           prompt.cache_salt);
-  }
-  if (chat_) {
+  request_.sampling.log_probs = prompt.sampling.log_probs;
+  std::optional<dsv4::Conversation>& chat = request_.conversation;
+  if (!prompt.continues.empty()) chat = Continue(prompt, options.sampling, kept);
+  if (chat) {
     // It has the prompt.
   } else if (!prompt.messages.empty()) {
-    chat_.emplace(engine, options);
-    chat_->SyncJson(prompt.messages, prompt.chat);
+    chat.emplace(engine, options);
+    chat->SyncJson(prompt.messages, prompt.chat);
   } else {
-    plain_.emplace(engine, options);
-    dsv4::SyncOptions sync;
-    if (prompt_log_probs_ && prompt.tokens.size() > 1) sync = {1, prompt.sampling.log_probs};
-    plain_->Sync(prompt.tokens, sync);
+    request_.session.emplace(engine, options);
+    if (prompt.prompt_log_probs && prompt.tokens.size() > 1)
+      request_.sync = {1, prompt.sampling.log_probs};
+    request_.session->Sync(prompt.tokens, request_.sync);
   }
-  stats_ = session().stats();
-  prompt_tokens_ = session().tokens().size();
+  stats_ = (chat ? chat->session() : *request_.session).stats();
 }
 
 std::optional<Token> Generation::Take() {
@@ -51,41 +68,31 @@ std::optional<Token> Generation::Take() {
 void Generation::Stop() {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
-  if (open_) session().Stop();
+  if (queue_ != nullptr) queue_->Cancel(ticket_);
 }
 
-void Generation::AddEvent(void* generation, const dsv4_parser_event* event) noexcept {
-  auto* self = static_cast<Generation*>(generation);
-  dsv4::detail::EventSink sink{&self->events_};
-  dsv4::detail::EventSink::Add(&sink, event);
-  if (sink.thrown) self->lost_event_ = sink.thrown;
+void Generation::Submit(dsv4::Queue* queue, uint64_t group,
+                        std::function<void(dsv4::QueueEvent)> on_event) {
+  const std::lock_guard lock(mutex_);
+  request_.group = group;
+  request_.on_event = std::move(on_event);
+  ticket_ = queue->Submit(std::move(request_));
+  group_ = group != 0 ? group : ticket_;
+  queue_ = queue;
+  if (stopped_) queue_->Cancel(ticket_);
 }
 
-bool Generation::Deliver(const dsv4_step_result& result) {
-  if (lost_event_) std::rethrow_exception(lost_event_);
-  if (result.token < 0) return true;
+void Generation::Put(dsv4::QueueEvent event) {
   Token token;
-  token.id = result.token;
-  token.finish = result.finish;
-  if (plain_) token.text.assign(result.text, result.text_length);
-  token.events = std::exchange(events_, {});
-  const auto count = static_cast<int64_t>(session().tokens().size());
-  if (log_probs_) token.log_probs = session().log_probs(count - 1);
-  if (prompt_log_probs_) {
-    for (size_t i = 1; i < prompt_tokens_; ++i)
-      token.prompt_log_probs.push_back(session().log_probs(static_cast<int64_t>(i)));
-    prompt_log_probs_ = false;
-  }
-  complete_ = result.finish != DSV4_FINISH_NONE;
-  Put(std::move(token));
-  return result.finish == DSV4_FINISH_NONE;
-}
-
-void Generation::Put(Token token) {
-  const dsv4::SessionStats stats = session().stats();
+  token.id = event.step.token;
+  token.finish = event.step.finish;
+  token.text = std::move(event.step.text);
+  token.events = std::move(event.events);
+  token.log_probs = std::move(event.log_probs);
+  token.prompt_log_probs = std::move(event.prompt_log_probs);
   {
     const std::lock_guard lock(mutex_);
-    stats_ = stats;
+    stats_ = event.stats;
     mailbox_.push_back(std::move(token));
   }
   if (notify_) notify_();
@@ -99,16 +106,8 @@ void Generation::Fail(std::exception_ptr failure) {
   if (notify_) notify_();
 }
 
-void Generation::Close(KeptSessions* kept) {
-  std::optional<dsv4::Conversation> chat;
-  std::optional<dsv4::Session> plain;
-  {
-    const std::lock_guard lock(mutex_);
-    open_ = false;
-    chat.swap(chat_);
-    plain.swap(plain_);
-  }
-  if (!chat || !complete_ || keep_as_.empty()) return;
+void Generation::Keep(std::optional<dsv4::Conversation> chat, dsv4::KeptConversations* kept) const {
+  if (!chat || keep_as_.empty()) return;
   try {
     kept->Put(keep_as_, std::move(*chat), cache_salt_);
   } catch (const std::bad_alloc&) {

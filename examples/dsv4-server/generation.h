@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One answer that is being generated: a session, and a mailbox for the tokens that the scheduler's
-// thread steps it to.
+// One answer that is being generated: a request to the library's queue, and a mailbox for the
+// tokens that come from there.
 #pragma once
 
 #include <dsv4/dsv4.hpp>
@@ -15,11 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/dsv4-server/kept_sessions.h"
-
 namespace server {
-
-class Scheduler;
 
 // The prompt of a generation and its parameters.
 struct Prompt {
@@ -44,7 +40,7 @@ struct Token {
   dsv4_finish finish = DSV4_FINISH_NONE;
 };
 
-// The session belongs to the scheduler's thread. Other functions may be called by any thread.
+// All functions may be called by any thread.
 class Generation {
  public:
   using Clock = std::chrono::steady_clock;
@@ -52,9 +48,9 @@ class Generation {
   // Opens the session, or continues a kept one, with a seed of its own. Throws the library's
   // errors.
   // - begin: when its request came.
-  // - notify: called by the scheduler's thread when there is something to take.
+  // - notify: called by the queue's thread when there is something to take.
   Generation(const dsv4::Engine& engine, const Prompt& prompt, uint64_t seed,
-             Clock::time_point begin, std::function<void()> notify, KeptSessions* kept = nullptr);
+             Clock::time_point begin, std::function<void()> notify, dsv4::KeptConversations* kept);
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
 
@@ -69,43 +65,35 @@ class Generation {
   std::optional<Token> Take();
   // Nobody wants further tokens: cancels what is being computed.
   void Stop();
-  bool stopped() const {
-    const std::lock_guard lock(mutex_);
-    return stopped_;
-  }
 
-  // For the scheduler's thread.
-  dsv4::Session& session() { return chat_ ? chat_->session() : *plain_; }
-  static void AddEvent(void* generation, const dsv4_parser_event* event) noexcept;
-  // Takes the token of the session's step. False if it is the last one.
-  bool Deliver(const dsv4_step_result& result);
+  // For the scheduler. Puts it into the queue, once. `group`: that of its request; 0: a new one.
+  void Submit(dsv4::Queue* queue, uint64_t group, std::function<void(dsv4::QueueEvent)> on_event);
+  uint64_t group() const {
+    const std::lock_guard lock(mutex_);
+    return group_;
+  }
+  void Put(dsv4::QueueEvent event);
   void Fail(std::exception_ptr failure);
-  // Closes the session, or gives it to `kept` if its turn has ended and the prompt says so. Tokens
-  // can still be taken.
-  void Close(KeptSessions* kept);
+  // Keeps the conversation of a complete turn if the prompt says so.
+  void Keep(std::optional<dsv4::Conversation> chat, dsv4::KeptConversations* kept) const;
   const std::string& keep_as() const { return keep_as_; }
 
   const Clock::time_point begin;
+  Clock::time_point last_token = {};  // the queue's thread's
 
  private:
-  void Put(Token token);
-
-  std::optional<dsv4::Conversation> chat_;
-  std::optional<dsv4::Session> plain_;
-  bool log_probs_, prompt_log_probs_;
   const std::string keep_as_;
   const uint64_t cache_salt_;
-  bool complete_ = false;  // the turn has ended by itself
-  size_t prompt_tokens_ = 0;
-  std::vector<dsv4::Event> events_;  // of the token that is being stepped to
-  std::exception_ptr lost_event_;
   const std::function<void()> notify_;
 
   mutable std::mutex mutex_;
+  dsv4::QueueRequest request_;  // until it is submitted
   std::deque<Token> mailbox_;
   std::exception_ptr failure_;
   dsv4::SessionStats stats_;
-  bool open_ = true, stopped_ = false;
+  dsv4::Queue* queue_ = nullptr;
+  uint64_t ticket_ = 0, group_ = 0;
+  bool stopped_ = false;
 };
 
 }  // namespace server

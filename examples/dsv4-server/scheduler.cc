@@ -36,17 +36,21 @@ Scheduler::Scheduler(const dsv4::Engine& engine, Metrics* metrics, const Schedul
       on_lost_(std::move(on_lost)),
       most_sessions_(static_cast<size_t>(engine.info().max_sessions)),
       idle_(engine.metrics()),
-      kept_(most_sessions_ / 2),
       allowed_sessions_(most_sessions_),
-      thread_([this] { Run(); }) {}
+      queue_(engine, {.kept = most_sessions_ / 2,
+                      .resume = [this](const dsv4::Error& error) { Wake({}, error.what()); },
+                      .on_step = [this] { CountStep(); }}) {
+  if (limits_.suspend_after.count() > 0) thread_ = std::thread([this] { Run(); });
+}
 
 Scheduler::~Scheduler() {
+  queue_.Close();
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
   }
   work_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 Scheduler::Place::~Place() {
@@ -122,18 +126,25 @@ Scheduler::Generations Scheduler::Open(Place* place, const std::vector<Candidate
     DropKept();
     WithEngine(is_gone, [&] {
       generations.push_back(std::make_shared<Generation>(engine_, *candidate.prompt, candidate.seed,
-                                                         place->begin_, notify, &kept_));
+                                                         place->begin_, notify, &queue_.kept()));
     });
     if (!place->again_) metrics_->CountPrompt(generations.back()->stats());
   }
-  const std::lock_guard lock(mutex_);
-  place->sessions_ -= generations.size();
-  ++last_opened_;
-  for (const auto& generation : generations) {
-    if (cancelled_) generation->Stop();
-    running_.push_back({generation, last_opened_});
+  {
+    const std::lock_guard lock(mutex_);
+    place->sessions_ -= generations.size();
+    for (const auto& generation : generations) {
+      if (cancelled_) generation->Stop();
+      running_.push_back(generation);
+    }
   }
-  work_.notify_all();
+  uint64_t group = 0;
+  for (const auto& generation : generations) {
+    generation->Submit(&queue_, group, [this, generation](dsv4::QueueEvent event) {
+      OnEvent(generation.get(), std::move(event));
+    });
+    group = generation->group();
+  }
   return generations;
 }
 
@@ -141,8 +152,8 @@ void Scheduler::AwaitKept(const Prompt& prompt) {
   if (prompt.continues.empty()) return;
   std::unique_lock lock(mutex_);
   closed_.wait_for(lock, std::chrono::milliseconds(200), [&] {
-    return std::none_of(running_.begin(), running_.end(), [&](const Running& running) {
-      return running.generation->keep_as() == prompt.continues;
+    return std::none_of(running_.begin(), running_.end(), [&](const auto& generation) {
+      return generation->keep_as() == prompt.continues;
     });
   });
 }
@@ -150,9 +161,9 @@ void Scheduler::AwaitKept(const Prompt& prompt) {
 void Scheduler::DropKept() {
   const auto too_many = [&] {
     const std::lock_guard lock(mutex_);
-    return open_sessions_ + kept_.size() > most_sessions_;
+    return open_sessions_ + queue_.kept().size() > most_sessions_;
   };
-  while (too_many() && kept_.TakeOldest()) {
+  while (too_many() && queue_.kept().DropOldest()) {
   }
 }
 
@@ -161,29 +172,29 @@ void Scheduler::Abandon(std::unique_ptr<Place> place) {
 }
 
 void Scheduler::Probe(double seconds) {
-  const std::lock_guard lock(mutex_);
-  if (!running_.empty() || SecondsSince(last_token_) < seconds) return;
-  probe_wanted_ = true;
-  work_.notify_all();
-}
-
-void Scheduler::RunProbe() {
-  std::string failure;
-  try {
-    WithEngine({}, [&] {
-      dsv4::SessionOptions options;
-      options.sampling.max_tokens = 1;
-      dsv4::Session session(engine_, options);
-      const int32_t token = engine_.info().bos_token;
-      session.Sync({&token, 1});
-      session.Step();
-    });
-  } catch (...) {
-    failure = CurrentApiError().message;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!running_.empty() || SecondsSince(last_token_) < seconds) return;
+    if (suspending_ || suspended() || std::exchange(probing_, true)) return;
   }
-  const std::lock_guard lock(mutex_);
-  probe_failure_ = failure;
-  if (failure.empty()) last_token_ = Clock::now();
+  dsv4::QueueRequest request;
+  request.tokens = {engine_.info().bos_token};
+  request.sampling.max_tokens = 1;
+  request.on_event = [this](const dsv4::QueueEvent& event) {
+    if (event.type != dsv4::QueueEvent::kEnded) return;
+    std::string failure;
+    try {
+      if (event.failure) std::rethrow_exception(event.failure);
+    } catch (...) {
+      failure = CurrentApiError().message;
+    }
+    const std::lock_guard lock(mutex_);
+    probing_ = false;
+    probe_failure_ = failure;
+    if (failure.empty()) last_token_ = Clock::now();
+    work_.notify_all();
+  };
+  queue_.Submit(std::move(request));
 }
 
 std::string Scheduler::probe_failure() const {
@@ -272,19 +283,23 @@ void Scheduler::Suspend() {
   const std::lock_guard memory(memory_mutex_);
   {
     const std::lock_guard lock(mutex_);
-    if (open_sessions_ > 0 || !waiting_.empty()) return;
+    if (open_sessions_ > 0 || !waiting_.empty() || probing_) return;
+    suspending_ = true;
   }
   // Requests that come now wait in Wake.
-  while (kept_.TakeOldest()) {
+  while (queue_.kept().DropOldest()) {
   }
+  std::string failure;
   try {
     engine_.Suspend();
     Log("idle: the model's memory is given back");
   } catch (const dsv4::Error& error) {
     Log(std::string("the model cannot be suspended: ") + error.what());
-    const std::lock_guard lock(mutex_);
-    last_request_ = Clock::now();  // until the next try
+    failure = error.what();
   }
+  const std::lock_guard lock(mutex_);
+  suspending_ = false;
+  if (!failure.empty()) last_request_ = Clock::now();  // until the next try
 }
 
 void Scheduler::Drain() {
@@ -296,7 +311,7 @@ void Scheduler::CancelAll() {
   {
     const std::lock_guard lock(mutex_);
     cancelled_ = true;
-    for (const Running& running : running_) running.generation->Stop();
+    for (const auto& generation : running_) generation->Stop();
   }
   Grant();
 }
@@ -327,214 +342,82 @@ Load Scheduler::load() const {
   return {open_sessions_, waiting_.size(), cache_share, metrics};
 }
 
-double Scheduler::seconds_in_step() const {
-  const std::lock_guard lock(mutex_);
-  return stepping_ && !recovering_ ? SecondsSince(step_begin_) : 0;
-}
-
 void Scheduler::Run() {
   std::unique_lock lock(mutex_);
-  for (;;) {
-    const auto wanted = [&] { return ending_ || probe_wanted_ || !running_.empty(); };
-    while (!wanted()) {
-      const Clock::time_point end = last_request_ + limits_.suspend_after;
-      if (limits_.suspend_after.count() == 0 || open_sessions_ > 0 || suspended()) {
-        work_.wait(lock);
-      } else if (Clock::now() < end) {
-        work_.wait_until(lock, end);
-      } else {
-        lock.unlock();
-        Suspend();
-        lock.lock();
-      }
-    }
-    if (running_.empty() && ending_) return;
-    stepping_ = true;
-    step_begin_ = Clock::now();
-    if (std::exchange(probe_wanted_, false) && running_.empty() && !suspended()) {
+  while (!ending_) {
+    const Clock::time_point end = last_request_ + limits_.suspend_after;
+    if (open_sessions_ > 0 || !waiting_.empty() || probing_ || suspended()) {
+      work_.wait(lock);
+    } else if (Clock::now() < end) {
+      work_.wait_until(lock, end);
+    } else {
       lock.unlock();
-      RunProbe();
+      Suspend();
       lock.lock();
     }
-    std::vector<Running*> batch, ended;
-    for (Running& running : running_) {
-      if (running.generation->stopped() && !cancelled_)
-        ended.push_back(&running);
-      else if (!running.parked)
-        batch.push_back(&running);
-    }
-    for (const Running* running : ended) {
-      metrics_->CountEnd("abort", SecondsSince(running->generation->begin),
-                         running->generation->session().stats());
-    }
-    if (!batch.empty()) {
-      lock.unlock();
-      const std::vector<Running*> stepped = Step(batch);
-      lock.lock();
-      ended.insert(ended.end(), stepped.begin(), stepped.end());
-    } else if (ended.empty() && !running_.empty() && kept_.size() == 0) {
-      ended = MakeRoom();
-    }
-    const auto is_parked = [](const Running& running) { return running.parked; };
-    if (kept_.size() > 0 && std::any_of(running_.begin(), running_.end(), is_parked)) {
-      // Their part of the cache is for those that compute.
-      lock.unlock();
-      while (kept_.TakeOldest()) {
-      }
-      lock.lock();
-      for (Running& running : running_) running.parked = false;
-    }
-    stepping_ = false;
-    if (ended.empty()) continue;
-    lock.unlock();
-    Close(ended);
-    lock.lock();
   }
 }
 
-void Scheduler::Close(const std::vector<Running*>& ended) {
-  // Only this thread removes entries. What a generation holds goes without the lock.
-  std::list<Running> closed;
-  for (const Running* running : ended) running->generation->Close(&kept_);
-  {
-    const std::lock_guard lock(mutex_);
-    for (auto entry = running_.begin(); entry != running_.end();) {
-      const auto next = std::next(entry);
-      if (std::find(ended.begin(), ended.end(), &*entry) != ended.end())
-        closed.splice(closed.end(), running_, entry);
-      entry = next;
-    }
-    open_sessions_ -= closed.size();
-    for (const Running& running : closed) {
-      if (!running.preempted && allowed_sessions_ < most_sessions_) ++allowed_sessions_;
-    }
-    last_request_ = Clock::now();
-    for (Running& running : running_) running.parked = false;
-    closed_.notify_all();
-  }
-  DropKept();
-  Grant();
-}
-
-std::vector<Scheduler::Running*> Scheduler::Step(const std::vector<Running*>& batch) {
-  std::vector<dsv4_session*> sessions;
-  std::vector<void*> users;
-  std::vector<dsv4_step_result> results(batch.size(), dsv4_step_result DSV4_STEP_RESULT_INIT);
-  std::vector<dsv4_step_result*> result_list;
-  std::vector<dsv4_status> statuses(batch.size());
-  std::vector<dsv4_error*> errors(batch.size());
-  for (size_t i = 0; i < batch.size(); ++i) {
-    sessions.push_back(batch[i]->generation->session().get());
-    users.push_back(batch[i]->generation.get());
-    result_list.push_back(&results[i]);
-  }
-  dsv4_error* error = nullptr;
-  const dsv4_status status =
-      dsv4_engine_step(engine_.get(), sessions.data(), batch.size(), &Generation::AddEvent,
-                       users.data(), result_list.data(), statuses.data(), errors.data(), &error);
+void Scheduler::CountStep() {
   const uint64_t step_tokens = engine_.metrics().step_tokens;
   if (step_tokens > step_tokens_) metrics_->CountStep(step_tokens - step_tokens_);
   step_tokens_ = step_tokens;
-  if (status != DSV4_OK) {
-    const dsv4::Error failure = dsv4::detail::TakeError(status, error);
-    if (NeedsResume(status)) return Retry(batch, failure);
-    for (Running* running : batch) running->generation->Fail(std::make_exception_ptr(failure));
-    return batch;
-  }
-  std::vector<Running*> leaving, lost;
-  std::optional<dsv4::Error> loss;
-  for (size_t i = 0; i < batch.size(); ++i) {
-    if (statuses[i] == DSV4_ERR_OUT_OF_BLOCKS) {
-      dsv4_error_free(errors[i]);
-      batch[i]->parked = true;
-    } else if (NeedsResume(statuses[i])) {
-      loss = dsv4::detail::TakeError(statuses[i], errors[i]);
-      lost.push_back(batch[i]);
-    } else if (statuses[i] != DSV4_OK) {
-      Fail(batch[i], statuses[i] == DSV4_ERR_CANCELLED ? "abort" : "error",
-           std::make_exception_ptr(dsv4::detail::TakeError(statuses[i], errors[i])));
-      leaving.push_back(batch[i]);
-    } else if (!Deliver(batch[i], results[i])) {
-      leaving.push_back(batch[i]);
-    }
-  }
-  if (loss) {
-    const std::vector<Running*> failed = Retry(lost, *loss);
-    leaving.insert(leaving.end(), failed.begin(), failed.end());
-  }
-  return leaving;
 }
 
-std::vector<Scheduler::Running*> Scheduler::Retry(const std::vector<Running*>& failed,
-                                                  const dsv4::Error& error) {
-  try {
-    Wake({}, error.what());
-    return {};
-  } catch (...) {
-    for (Running* running : failed) Fail(running, "error", std::current_exception());
+void Scheduler::OnEvent(Generation* generation, dsv4::QueueEvent event) {
+  if (event.type == dsv4::QueueEvent::kToken) {
+    CountToken(generation, event);
+    generation->Put(std::move(event));
+  } else if (event.type == dsv4::QueueEvent::kEnded) {
+    OnEnd(generation, std::move(event));
   }
-  return failed;
 }
 
-void Scheduler::Fail(Running* running, const char* reason, std::exception_ptr failure) {
-  metrics_->CountEnd(reason, SecondsSince(running->generation->begin),
-                     running->generation->session().stats());
-  running->generation->Fail(std::move(failure));
+void Scheduler::CountToken(Generation* generation, const dsv4::QueueEvent& event) {
+  metrics_->CountToken();
+  if (event.stats.generated_tokens > 1)
+    metrics_->NextToken(SecondsSince(generation->last_token));
+  else
+    metrics_->FirstToken(SecondsSince(generation->begin));
+  generation->last_token = event.time;
+  if (event.step.finish != DSV4_FINISH_NONE) {
+    metrics_->CountEnd(FinishReason(event.step.finish), SecondsSince(generation->begin),
+                       event.stats);
+  }
+  const std::lock_guard lock(mutex_);
+  last_token_ = event.time;
+  probe_failure_.clear();
 }
 
-bool Scheduler::Deliver(Running* running, const dsv4_step_result& result) {
-  Generation* generation = running->generation.get();
-  if (result.token >= 0) {
-    metrics_->CountToken();
-    if (running->started)
-      metrics_->NextToken(SecondsSince(running->last_token));
-    else
-      metrics_->FirstToken(SecondsSince(generation->begin));
-    running->started = true;
-    running->last_token = Clock::now();
+void Scheduler::OnEnd(Generation* generation, dsv4::QueueEvent event) {
+  const bool cancelled = event.step.finish == DSV4_FINISH_CANCELLED;
+  if (!cancelled && !event.failure) generation->Keep(std::move(event.conversation), &queue_.kept());
+  event.conversation.reset();
+  event.session.reset();
+  std::exception_ptr failure = event.failure;
+  {
     const std::lock_guard lock(mutex_);
-    last_token_ = running->last_token;
-    probe_failure_.clear();
+    --open_sessions_;
+    if (event.preempted)
+      allowed_sessions_ = std::max<size_t>(open_sessions_, 1);
+    else if (allowed_sessions_ < most_sessions_)
+      ++allowed_sessions_;
+    last_request_ = Clock::now();
+    running_.remove_if([&](const auto& running) { return running.get() == generation; });
+    if (cancelled && cancelled_) failure = std::make_exception_ptr(Stopping());
+    closed_.notify_all();
+    work_.notify_all();
   }
-  try {
-    if (result.finish != DSV4_FINISH_NONE)
-      metrics_->CountEnd(FinishReason(result.finish), SecondsSince(generation->begin),
-                         generation->session().stats());
-    return generation->Deliver(result);
-  } catch (...) {
-    generation->Fail(std::current_exception());
-    return false;
+  DropKept();
+  Grant();
+  if (event.preempted) {
+    const uint64_t group = generation->group();
+    if (std::exchange(preempted_, group) != group) metrics_->CountPreemption();
+    failure = std::make_exception_ptr(Preempted());
+  } else if (cancelled || failure) {
+    metrics_->CountEnd(cancelled ? "abort" : "error", SecondsSince(generation->begin), event.stats);
   }
-}
-
-std::vector<Scheduler::Running*> Scheduler::MakeRoom() {
-  const uint64_t oldest = running_.front().request;
-  // The tokens of each of the others.
-  std::map<uint64_t, size_t> sizes;
-  for (const Running& running : running_) {
-    if (running.request != oldest)
-      sizes[running.request] += running.generation->session().tokens().size();
-  }
-  if (sizes.empty()) {
-    Running& last = running_.back();
-    last.generation->Fail(std::make_exception_ptr(dsv4::Error(
-        DSV4_ERR_OUT_OF_BLOCKS, "the cache has no room for another token of this request")));
-    return {&last};
-  }
-  uint64_t largest = 0;
-  for (const auto& [request, size] : sizes) {
-    if (largest == 0 || size >= sizes[largest]) largest = request;
-  }
-  std::vector<Running*> leaving;
-  for (Running& running : running_) {
-    if (running.request != largest) continue;
-    running.preempted = true;
-    running.generation->Fail(std::make_exception_ptr(Preempted()));
-    leaving.push_back(&running);
-  }
-  allowed_sessions_ = std::max<size_t>(open_sessions_ - leaving.size(), 1);
-  metrics_->CountPreemption();
-  return leaving;
+  if (failure) generation->Fail(failure);
 }
 
 }  // namespace server

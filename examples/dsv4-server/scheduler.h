@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules requests. One thread steps all sessions together. Each running request has a session of
-// the engine; others wait for one, first come, first served. An engine without requests can be
+// Schedules requests. Each running request has sessions of the engine, which the library's queue
+// steps together; others wait for them, first come, first served. An engine without requests can be
 // suspended; the next request resumes it. An engine that lost its device is resumed, and the
 // sessions continue.
 #pragma once
@@ -106,20 +106,13 @@ class Scheduler {
   bool lost() const;
   bool given_up() const;  // for good
   // How long the running step has taken; 0 without one, or while the engine is resumed.
-  double seconds_in_step() const;
+  double seconds_in_step() const { return queue_.seconds_in_step(); }
   // The message of the last probe if it failed; "" otherwise. Requests that compute tokens clear
   // it.
   std::string probe_failure() const;
 
  private:
-  struct Running {
-    std::shared_ptr<Generation> generation;
-    uint64_t request = 0;  // rises from one request to the next
-    bool parked = false;   // the cache was full: continues when another request has ended
-    bool started = false;  // has a token
-    bool preempted = false;
-    std::chrono::steady_clock::time_point last_token = {};
-  };
+  using Clock = std::chrono::steady_clock;
 
   // Waits, a little, for the session that the prompt continues: its last token comes before it is
   // kept.
@@ -138,21 +131,13 @@ class Scheduler {
   void WithEngine(const std::function<bool()>& is_gone, const Function& compute);
   // Suspends the engine unless a session is open. A failure loses nothing.
   void Suspend();
+  // For the thread: suspends an idle engine.
   void Run();
-  void RunProbe();
-  // For the thread: steps `batch`, entries of running_ that no other thread uses meanwhile. Returns
-  // the entries that have ended.
-  std::vector<Running*> Step(const std::vector<Running*>& batch);
-  // Resumes the engine for these. Returns those that fail because it cannot be resumed.
-  std::vector<Running*> Retry(const std::vector<Running*>& failed, const dsv4::Error& error);
-  void Fail(Running* running, const char* reason, std::exception_ptr failure);
-  bool Deliver(Running* running, const dsv4_step_result& result);
-  // Closes the sessions of `ended` and removes them from running_.
-  void Close(const std::vector<Running*>& ended);
-  // The cache has no room for a token of any session: returns the sessions to close, those of the
-  // longest request but for the oldest one. It begins again. If there is no other request, the
-  // oldest ends with an error. REQUIRES: the lock is held.
-  std::vector<Running*> MakeRoom();
+  // For the queue's thread.
+  void OnEvent(Generation* generation, dsv4::QueueEvent event);
+  void CountToken(Generation* generation, const dsv4::QueueEvent& event);
+  void OnEnd(Generation* generation, dsv4::QueueEvent event);
+  void CountStep();
 
   const dsv4::Engine& engine_;
   Metrics* const metrics_;
@@ -161,32 +146,28 @@ class Scheduler {
   const size_t most_sessions_;
   const dsv4::EngineMetrics idle_;  // without sessions; the engine itself uses some of the cache
 
-  KeptSessions kept_;  // beside the open sessions
-
   std::mutex memory_mutex_;  // held while suspending or resuming; taken before mutex_
   mutable std::mutex mutex_;
   std::condition_variable work_;    // for the thread
   std::condition_variable closed_;  // sessions have been closed or kept
-  std::list<Running> running_;
+  std::list<std::shared_ptr<Generation>> running_;
   std::list<Place*> waiting_;  // in order
   size_t open_sessions_ = 0;   // or granted
   // How many may be open: fewer than most_sessions_ after a request was preempted, and one more
   // with each request that ends.
   size_t allowed_sessions_;
-  uint64_t last_opened_ = 0;  // Running::request
-  uint64_t step_tokens_ = 0;  // the engine's, before the step
-  std::chrono::steady_clock::time_point last_request_ = std::chrono::steady_clock::now();
+  uint64_t preempted_ = 0;    // the group of generations that was last; the queue's thread's
+  uint64_t step_tokens_ = 0;  // the engine's, before the step; the queue's thread's
+  Clock::time_point last_request_ = Clock::now();
   bool draining_ = false, cancelled_ = false, ending_ = false;
   bool recovering_ = false;
   int recoveries_ = 0;
   std::string loss_;  // the message of the device that is lost for good
-  bool probe_wanted_ = false;
+  bool probing_ = false, suspending_ = false;
   std::string probe_failure_;
-  bool stepping_ = false;
-  std::chrono::steady_clock::time_point step_begin_;
-  std::chrono::steady_clock::time_point last_token_ =
-      std::chrono::steady_clock::now() - std::chrono::hours(1);
-  std::thread thread_;
+  Clock::time_point last_token_ = Clock::now() - std::chrono::hours(1);
+  std::thread thread_;  // if engines are suspended
+  dsv4::Queue queue_;
 };
 
 }  // namespace server

@@ -95,8 +95,10 @@ struct QueueRequest {
 
 // Options of a queue.
 struct QueueOptions {
-  std::size_t sessions = 0;  // that are answered at once; 0: EngineInfo::max_sessions
-  std::size_t kept = 0;      // conversations that are kept; 0: EngineInfo::max_sessions
+  // The most requests that are answered at once, and conversations that are kept: no more than
+  // EngineInfo::max_sessions.
+  std::size_t sessions = ~std::size_t{0};
+  std::size_t kept = ~std::size_t{0};
   // Brings back an engine that lost its device or is suspended. `failure` says which. Called on the
   // queue's thread. What it throws ends the requests that were being answered. By default
   // Engine::Resume().
@@ -122,9 +124,9 @@ class Queue {
       : engine_(engine),
         options_(std::move(options)),
         max_sessions_(engine.info().max_sessions),
-        most_(options_.sessions != 0 ? options_.sessions : static_cast<std::size_t>(max_sessions_)),
+        most_(std::min(options_.sessions, static_cast<std::size_t>(max_sessions_))),
         allowed_(most_),
-        kept_(options_.kept != 0 ? options_.kept : static_cast<std::size_t>(max_sessions_)),
+        kept_(std::min(options_.kept, static_cast<std::size_t>(max_sessions_))),
         thread_([this] { Run(); }) {}
   // Closes the queue.
   ~Queue() { Close(); }
