@@ -187,6 +187,8 @@ std::string Metrics::Text(const std::string& model, const Load& load) const {
           "Requests that began again, because older ones needed their part of the cache.",
           preemptions_);
   counter("vllm:prompt_tokens_total", "Tokens of prompts.", prompt_tokens_);
+  counter("vllm:prompt_tokens_cached_total", "Prompt tokens whose cache rows were reused.",
+          cached_tokens_);
   counter("vllm:generation_tokens_total", "Tokens that were sampled.", generated_tokens_);
   counter("vllm:spec_decode_num_drafts_total", "Forward passes that verified drafts.",
           draft_steps_);
