@@ -367,7 +367,10 @@ class Queue {
         Resume(error);
       }
     }
-    entry->prompt = (chat ? chat->session() : *plain).tokens().size();
+    Session& session = chat ? chat->session() : *plain;
+    // A random seed stays, should the request begin again.
+    entry->request.sampling.seed = session.stats().seed;
+    entry->prompt = session.tokens().size();
     entry->again = 0;
     const std::lock_guard lock(mutex_);
     chat.swap(entry->chat);

@@ -469,12 +469,13 @@ TEST_CASE("queue: in a full cache requests wait or begin again, with the same to
   CHECK(expected[0].size() == 300);
   {
     dsv4::Queue queue(engine);
-    for (uint64_t i = 1; i <= 4; ++i) queue.Submit(request_of(i));
+    for (uint64_t i = 1; i <= 4; ++i) queue.Submit(request_of(i < 4 ? i : DSV4_SEED_RANDOM));
     std::map<uint64_t, Got> got = TakeAll(queue);
     for (uint64_t i = 1; i <= 4; ++i) {
       INFO(i);
       CHECK(got[i].code() == DSV4_OK);
-      CHECK(got[i].tokens == expected[i - 1]);
+      CHECK(got[i].tokens.size() == 300);
+      if (i < 4) CHECK(got[i].tokens == expected[i - 1]);
     }
     CHECK(engine.metrics().failed_requests > 0);  // the cache was full
     CHECK(engine.metrics().generated_tokens > 8 * 300);

@@ -160,6 +160,11 @@ impl Conversation {
         self.events.len()
     }
 
+    // What was decided and not taken, for the queue.
+    pub(crate) fn take_events(&mut self) -> Vec<Event> {
+        self.events.drain(..).collect()
+    }
+
     // After a step: there were `known` events before.
     pub(crate) fn took(&mut self, known: usize, finish: Finish) {
         self.record(known);

@@ -36,6 +36,11 @@ impl Error {
         Error { code: Code::INVALID_ARGUMENT, message, argument: argument.to_string() }
     }
 
+    pub(crate) fn full(message: &str) -> Error {
+        let argument = String::new();
+        Error { code: Code::OUT_OF_BLOCKS, message: message.to_string(), argument }
+    }
+
     /// Safety: `error` is NULL or owned by the caller, who gives it up.
     pub(crate) unsafe fn take(status: sys::dsv4_status, error: *mut sys::dsv4_error) -> Error {
         let message = memory::string(sys::dsv4_error_get_message(error));

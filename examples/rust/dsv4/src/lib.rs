@@ -22,7 +22,8 @@
 //! Handles close themselves. An [`Engine`] is one model in memory, cheap to clone and shared between
 //! threads; its sessions, conversations and tokenizer keep it open. A [`Session`], a
 //! [`Conversation`] and a [`Parser`] move between threads, but are used by one at a time, which the
-//! compiler sees to; a [`CancelHandle`] stops a session's work from any thread.
+//! compiler sees to; a [`CancelHandle`] stops a session's work from any thread. A [`Queue`] answers many
+//! conversations at once, with a thread of its own; its answers are iterators and async streams.
 //!
 //! Closures given to the library may panic: the call that they were given to is cancelled, and the
 //! panic continues from there, so that none crosses C. Reference and limits of every call stand in the
@@ -39,6 +40,7 @@ mod memory;
 mod message;
 mod mirror;
 mod parser;
+mod queue;
 mod reports;
 mod sampling;
 mod session;
@@ -56,6 +58,7 @@ pub use grammar::{Grammar, ToolOptions};
 pub use log::{clear_log, set_log};
 pub use message::{render_text, ChatOptions, Message, ToolCall};
 pub use parser::{Event, Parser, ParserOptions};
+pub use queue::{Answer, NextEvent, Outcome, Queue, Request};
 pub use reports::{
     Device, DeviceInfo, EngineIdentity, EngineInfo, EngineMetrics, Stats, SyncResult,
 };

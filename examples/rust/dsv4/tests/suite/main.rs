@@ -4,6 +4,7 @@
 mod callbacks;
 mod conversation;
 mod engine;
+mod queue;
 mod session;
 mod text;
 mod threads;
