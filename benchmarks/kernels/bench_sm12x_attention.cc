@@ -44,7 +44,7 @@ struct BenchSteps {
     std::vector<int32_t> window_blocks, compressed_kv_blocks;
     std::vector<StateWrite> state_writes;
     constexpr int64_t kStateBytes = 3 * 3 * 512 * 4;
-    states = {Filled<std::byte>(2 * known * kStateBytes, 0x3a), kStateBytes};
+    states = {Random<std::byte>(2 * known * kStateBytes, kF32Numbers), kStateBytes};
     for (int64_t s = 0; s < known; ++s) {
       for (int64_t i = 0; i < windows; ++i) {
         window_blocks.push_back(static_cast<int32_t>(s * live + i % live));
@@ -85,7 +85,7 @@ struct BenchSteps {
     step.max_position = kMaxPosition;
     step.sequence_of = Uploaded(sequence_of);
     step.positions = Uploaded(positions);
-    auto* tables = Filled<float>(int64_t{rows} * 64 * 4 * 4, 0x3c);
+    auto* tables = Random<float>(int64_t{rows} * 64 * 4 * 4, kF32Numbers);
     step.rope = {tables, tables + rows * 64, tables + 2 * rows * 64, tables + 3 * rows * 64};
     const SequenceRows* device_sequences = Uploaded(sequences);
     for (int64_t i = 0; i < launches; ++i) {

@@ -15,26 +15,25 @@
 namespace dsv4 {
 namespace {
 
-// Codes and scales near 1.
 Fp8Weight NewFp8(int64_t n, int64_t k) {
   const WeightBytes bytes = PackedWeightBytes(WeightFormat::kFp8, n, k);
-  return {Filled<uint8_t>(bytes.data, 0x31), Filled<uint8_t>(bytes.scale, 120), n, k};
+  return {Random<uint8_t>(bytes.data, kFp8Codes), Random<uint8_t>(bytes.scale, kScaleBytes), n, k};
 }
 ExpertMatrix NewExpert(ExpertFormat format, int64_t n, int64_t k) {
-  const auto weight = [&](WeightFormat packed, int data, int scale) {
+  const auto weight = [&](WeightFormat packed, RandomBits data, RandomBits scale) {
     const WeightBytes bytes = PackedWeightBytes(packed, n, k);
-    return Fp4Weight{Filled<uint8_t>(bytes.data, data), Filled<uint8_t>(bytes.scale, scale), n, k};
+    return Fp4Weight{Random<uint8_t>(bytes.data, data), Random<uint8_t>(bytes.scale, scale), n, k};
   };
-  if (format == ExpertFormat::kMxfp4) return weight(WeightFormat::kFp4, 0x2a, 120);
+  if (format == ExpertFormat::kMxfp4) return weight(WeightFormat::kFp4, kAnyBits, kScaleBytes);
   if (format == ExpertFormat::kNvfp4) {
-    const Fp4Weight w = weight(WeightFormat::kNvfp4, 0x2a, 0x31);
+    const Fp4Weight w = weight(WeightFormat::kNvfp4, kAnyBits, kFp8Scales);
     return Nvfp4Weight{w.data, w.scale, n, k, 0.01f};
   }
-  const Fp4Weight w = weight(WeightFormat::kFp8F32, 0x31, 0x3c);  // 0x3c3c3c3c is 0.011
+  const Fp4Weight w = weight(WeightFormat::kFp8F32, kFp8Codes, kPositiveF32);
   return Fp8Weight{w.data, nullptr, n, k, reinterpret_cast<const float*>(w.scale)};
 }
 Bf16Weight NewBf16(int64_t n, int64_t k) {
-  return {Filled<uint16_t>(PackedWeightBytes(WeightFormat::kBf16, n, k).data, 0x3c), n, k};
+  return {Random<uint16_t>(PackedWeightBytes(WeightFormat::kBf16, n, k).data, kBf16Numbers), n, k};
 }
 
 constexpr int32_t kRowCounts[] = {1, 2, 4, 8, 16, 32, 48, 64, 128, 256, 1024, 4096};
@@ -48,7 +47,7 @@ void BenchLinears(Bench& bench) {
     std::vector<LinearFp8Params> fp8(CopiesBeyondL2(n * shape.k * (is_fp8 ? 1 : 2)));
     std::vector<LinearBf16Params> bf16(fp8.size());
     const int32_t most = n > 60000 ? 256 : kMostRows;
-    auto* x = Filled<std::byte>(most * shape.k * 2, 0x3a);
+    auto* x = Random<std::byte>(most * shape.k * 2, is_fp8 ? kFp8Codes : kBf16Numbers);
     auto* y = Filled<float>(most * n * 4, 0);
     for (size_t copy = 0; copy < fp8.size(); ++copy) {
       fp8[copy].k = bf16[copy].k = shape.k;
@@ -96,7 +95,7 @@ void BenchOutputGroups(Bench& bench, const char* name, int64_t groups) {
   p.groups = groups;
   p.rank = 1024;
   p.group_width = 4096;
-  p.o = Filled<std::byte>(kMostRows * p.groups * p.group_width * 2, 0x3a);
+  p.o = Random<std::byte>(kMostRows * p.groups * p.group_width * 2, kBf16Numbers);
   p.y = Filled<std::byte>(kMostRows * p.groups * p.rank * 2, 0);
   std::vector<OutputGroupsParams> calls(CopiesBeyondL2(p.groups * p.rank * p.group_width), p);
   for (auto& call : calls) call.wo_a = NewFp8(p.groups * p.rank, p.group_width);
@@ -113,7 +112,7 @@ void BenchGate(Bench& bench) {
   if (!bench.Wants("moe_gate")) return;
   MoeGateParams p;
   p.experts_per_token = kChosen;
-  p.x = Filled<std::byte>(kMostRows * kHidden * 2, 0x3a);
+  p.x = Random<std::byte>(kMostRows * kHidden * 2, kBf16Numbers);
   p.bias = Filled<float>(kExperts * 4, 0);
   p.routed_scale = 1.5f;
   p.experts = Filled<int32_t>(kMostRows * kChosen * 4, 0);
@@ -149,9 +148,9 @@ void BenchExperts(Bench& bench, const char* name, int64_t inter, ExpertFormat fo
     p.shared_w1 = NewFp8(inter, kHidden);
     p.shared_w3 = NewFp8(inter, kHidden);
     p.shared_w2 = NewFp8(kHidden, inter);
-    p.weights = Filled<float>(kMostRows * kChosen * 4, 0x3c);
+    p.weights = Random<float>(kMostRows * kChosen * 4, kPositiveF32);
     p.limit = 10;
-    p.x = Filled<std::byte>(kMostRows * kHidden * 2, 0x3a);
+    p.x = Random<std::byte>(kMostRows * kHidden * 2, kFp8Codes);
     p.y = Filled<std::byte>(kMostRows * kHidden * 2, 0);
   }
   for (const int32_t rows : kRowCounts) {

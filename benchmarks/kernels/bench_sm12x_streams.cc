@@ -20,8 +20,8 @@ constexpr int32_t kRowCounts[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, kMostR
 constexpr int32_t kFewRowCounts[] = {1, 8, 64};
 constexpr size_t kCalls = 64;
 
-void* Rows(int64_t elements) { return Filled<std::byte>(kMostRows * elements * 2, 0x3a); }
-uint16_t* NormWeight() { return Filled<uint16_t>(kHidden * 2, 0x3f); }
+void* Rows(int64_t elements) { return Random<std::byte>(kMostRows * elements * 2, kBf16Numbers); }
+uint16_t* NormWeight() { return Random<uint16_t>(kHidden * 2, kBf16Numbers); }
 
 template <class Params>
 void RunAll(Bench& bench, const char* name, std::vector<Params>& calls,
@@ -49,7 +49,7 @@ void BenchHcPre(Bench& bench) {
   p.comb = Filled<float>(kMostRows * kStreamCount * kStreamCount * 4, 0);
   constexpr int64_t kFnBytes = kMixes * kStreamCount * kHidden * 4;
   std::vector<HcPreParams> calls(CopiesBeyondL2(kFnBytes), p);
-  for (HcPreParams& call : calls) call.fn = Filled<float>(kFnBytes, 0x3c);
+  for (HcPreParams& call : calls) call.fn = Random<float>(kFnBytes, kF32Numbers);
   RunAll(bench, "hc_pre", calls);
   const void* y = Rows(kHidden);
   for (HcPreParams& call : calls) call.update = {y, p.post, p.comb, streams};
@@ -68,7 +68,7 @@ void BenchHcHead(Bench& bench) {
   p.normed = Rows(kHidden);
   constexpr int64_t kFnBytes = kStreamCount * kStreamCount * kHidden * 4;
   std::vector<HcHeadParams> calls(CopiesBeyondL2(kFnBytes), p);
-  for (HcHeadParams& call : calls) call.fn = Filled<float>(kFnBytes, 0x3c);
+  for (HcHeadParams& call : calls) call.fn = Random<float>(kFnBytes, kF32Numbers);
   RunAll(bench, "hc_head", calls);
 }
 
@@ -77,8 +77,8 @@ void BenchHcPost(Bench& bench) {
   HcPostParams p;
   p.hidden = kHidden;
   p.y = Rows(kHidden);
-  p.post = Filled<float>(kMostRows * kStreamCount * 4, 0x3c);
-  p.comb = Filled<float>(kMostRows * kStreamCount * kStreamCount * 4, 0x3c);
+  p.post = Random<float>(kMostRows * kStreamCount * 4, kF32Numbers);
+  p.comb = Random<float>(kMostRows * kStreamCount * kStreamCount * 4, kF32Numbers);
   p.streams = Rows(kStreamCount * kHidden);
   p.out = Rows(kStreamCount * kHidden);
   std::vector<HcPostParams> calls(kCalls, p);
@@ -117,7 +117,7 @@ void BenchEmbedRows(Bench& bench) {
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < kMostRows; ++i) tokens.push_back(static_cast<int32_t>(i * 7919 % kVocab));
   p.tokens = Uploaded(tokens);
-  p.embed = {Filled<uint16_t>(kVocab * kHidden * 2, 0x3c), kVocab, kHidden};
+  p.embed = {Random<uint16_t>(kVocab * kHidden * 2, kBf16Numbers), kVocab, kHidden};
   p.out = Rows(kStreamCount * kHidden);
   std::vector<EmbedRowsParams> calls(kCalls, p);
   RunAll(bench, "embed_rows", calls);

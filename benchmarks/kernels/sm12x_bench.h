@@ -8,6 +8,8 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -33,6 +35,35 @@ T* Filled(int64_t bytes, int byte) {
   Check(cudaMemset(memory, byte, static_cast<size_t>(bytes)), "cudaMemset");
   return static_cast<T*>(memory);
 }
+// Which bits of each 32 are random, and which are set: numbers from 2^-7 to 2 and their negatives,
+// FP8 and FP4 codes, scales near 1. An operand of one byte value would take less power than a
+// model's, and so run at higher clocks.
+struct RandomBits {
+  uint32_t random = 0xffffffff, set = 0;
+};
+inline constexpr RandomBits kAnyBits{}, kFp8Codes{0xbfbfbfbf}, kScaleBytes{0x03030303, 0x74747474},
+    kFp8Scales{0x0f0f0f0f, 0x28282828}, kBf16Numbers{0x83ff83ff, 0x3c003c00},
+    kF32Numbers{0x83ffffff, 0x3c000000}, kPositiveF32{0x03ffffff, 0x3c000000};
+
+// Device memory of such words, which repeat after 16 MB.
+template <class T>
+T* Random(int64_t bytes, RandomBits bits) {
+  constexpr int64_t kPeriod = int64_t{16} << 20;
+  std::vector<uint32_t> words(static_cast<size_t>(std::min(bytes, kPeriod) + 3) / 4);
+  uint64_t state = 1;
+  for (uint32_t& word : words) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    word = (static_cast<uint32_t>(state >> 32) & bits.random) | bits.set;
+  }
+  T* memory = Filled<T>(bytes, 0);
+  for (int64_t at = 0; at < bytes; at += kPeriod) {
+    Check(cudaMemcpy(reinterpret_cast<std::byte*>(memory) + at, words.data(),
+                     static_cast<size_t>(std::min(bytes - at, kPeriod)), cudaMemcpyHostToDevice),
+          "upload");
+  }
+  return memory;
+}
+
 template <class T>
 T* Uploaded(const std::vector<T>& host) {
   T* memory = Filled<T>(static_cast<int64_t>(host.size() * sizeof(T)), 0);
