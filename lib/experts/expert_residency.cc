@@ -52,18 +52,30 @@ absl::StatusOr<double> CopySeconds(const ExpertSlots& slots, int64_t first, int6
   return (device->LaneSeconds() - before) / static_cast<double>(count);
 }
 
+std::array<int64_t, 3> OffsetsOf(const std::array<int64_t, 3>& matrices) {
+  return {0, matrices[0], matrices[0] + matrices[1]};
+}
+
 }  // namespace
+
+int64_t RankBytes::Experts(int64_t all_blocks, int64_t count) const {
+  if (blocks.empty()) return all_blocks * count * expert();
+  int64_t bytes = 0;
+  for (const std::array<int64_t, 3>& own : blocks) bytes += count * (own[0] + own[1] + own[2]);
+  return bytes;
+}
 
 absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_t blocks,
                                             int64_t experts, absl::Span<const RankBytes> ranks,
                                             bool integrated) {
   ResidencyPlan plan{.blocks = blocks, .experts = experts, .cpu_experts = budgets.cpu_experts};
   plan.on_device = plan.placed();
-  int64_t most = 0, stage = 0;
+  int64_t most = 0, stage = 0, whole = 0;
   for (const RankBytes& rank : ranks) {
     plan.expert_bytes += rank.expert();
-    most = std::max(most, rank.other + plan.placed() * rank.expert() +
-                              (integrated ? rank.cpu : 0));  // of the largest rank
+    const int64_t all = rank.Experts(blocks, experts - budgets.cpu_experts);
+    whole += all;
+    most = std::max(most, rank.other + all + (integrated ? rank.cpu : 0));  // of the largest rank
     stage += rank.stage;
     plan.cpu_bytes += rank.cpu;
   }
@@ -101,7 +113,10 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
                         " experts that the CPU computes (cpu_experts = ", budgets.cpu_experts, ")"),
         "host_weight_bytes");
   }
-  if (!budgets.limited() || budgets.device_bytes >= most) return plan;
+  if (!budgets.limited() || budgets.device_bytes >= most) {
+    if (plan.placed() > 0) plan.expert_bytes = whole / plan.placed();
+    return plan;
+  }
   const auto slots_in = [&](int64_t bytes) {
     int64_t slots = plan.placed() + kSpareSlots;
     for (const RankBytes& rank : ranks) {
@@ -209,11 +224,16 @@ absl::Status ExpectHostRoom(const ResidencyPlan& plan, int64_t here, int64_t ran
       "host_weight_bytes");
 }
 
+int64_t ExpertSlots::DeviceBytes(const ResidencyPlan& plan, const RankBytes& bytes) {
+  return plan.IsWhole() ? bytes.Experts(plan.blocks, plan.experts - plan.cpu_experts)
+                        : plan.device_slots() * bytes.expert();
+}
+
 ExpertSlots::ExpertSlots(const ResidencyPlan& plan, const RankBytes& bytes, Device* device,
                          std::byte* device_memory, std::byte* host_memory)
     : plan_(plan),
       bytes_(bytes.expert()),
-      offsets_{0, bytes.matrices[0], bytes.matrices[0] + bytes.matrices[1]},
+      offsets_(OffsetsOf(bytes.matrices)),
       device_(device),
       device_memory_(device_memory),
       host_memory_(host_memory),
@@ -235,6 +255,15 @@ ExpertSlots::ExpertSlots(const ResidencyPlan& plan, const RankBytes& bytes, Devi
         slot = kNoSlot;
         break;
     }
+  }
+  if (!plan.IsWhole() || bytes.blocks.empty()) return;
+  places_.resize(static_cast<size_t>(plan.device_slots()));
+  int64_t end = 0;
+  for (size_t index = 0; index < slot_of_.size(); ++index) {
+    if (slot_of_[index] < 0) continue;
+    const auto& matrices = bytes.blocks[static_cast<size_t>(IdOf(index).block)];
+    places_[static_cast<size_t>(slot_of_[index])] = {end, OffsetsOf(matrices)};
+    end += matrices[0] + matrices[1] + matrices[2];
   }
 }
 

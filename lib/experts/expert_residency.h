@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The places of an engine's routed experts (docs/adr/0023-expert-residency.md):
 // - slots of one size in device memory and in pinned host memory; the device's kernels read both
-//   through the same table;
+//   through the same table. Where all experts lie on the device for good, each slot has its
+//   expert's size;
 // - on disk, in the checkpoint's files; a pass copies the experts that it needs to device slots
 //   (lib/experts/expert_fetcher.h).
 // An expert has the same bytes in any slot, so results do not depend on its place.
@@ -49,8 +50,12 @@ struct RankBytes {
   int64_t stage = 0;                     // host memory for reads from disk
   int64_t pack = 0;                      // to pack the experts that were read
   int64_t cpu = 0;                       // host memory for the experts that the CPU computes
-  std::array<int64_t, 3> matrices = {};  // of w1, w3 and w2 of an expert
+  std::array<int64_t, 3> matrices = {};  // of w1, w3 and w2 of the largest expert
+  // The same of each block's experts; empty: all are alike.
+  std::vector<std::array<int64_t, 3>> blocks{};
   int64_t expert() const { return matrices[0] + matrices[1] + matrices[2]; }
+  // Of `count` experts of each of `all_blocks` blocks, each with its own size.
+  int64_t Experts(int64_t all_blocks, int64_t count) const;
 };
 
 // Most slots of both lanes of an ExpertStreamer.
@@ -66,7 +71,7 @@ struct ResidencyPlan {
   int64_t spare = 0;         // further device slots, to move experts
   int64_t guests = 0;        // further device slots, for experts that are read from disk
   int64_t streams = 0;       // further device slots, for experts streamed in passes of many rows
-  int64_t expert_bytes = 0;  // of all ranks together
+  int64_t expert_bytes = 0;  // of all ranks together: of a slot; if IsWhole, in the mean
   int64_t stage_bytes = 0;   // of host memory, for reads from disk, of all ranks together
   int64_t cpu_experts = 0;   // the last experts of each block, which the CPU computes
   int64_t cpu_bytes = 0;     // host memory of these
@@ -79,6 +84,8 @@ struct ResidencyPlan {
   int64_t placed() const { return all() - on_cpu(); }  // computed by devices
   bool IsCpus(ExpertId id) const { return id.expert >= experts - cpu_experts; }
   int64_t device_slots() const { return on_device + spare + guests + streams; }
+  // Whether all experts are on devices and stay where they are.
+  bool IsWhole() const { return on_device == placed() && device_slots() == on_device; }
   int64_t guest_slot() const { return on_device + spare; }  // the first of them
   int64_t stream_slot() const { return guest_slot() + guests; }
   // The first place of an expert.
@@ -175,7 +182,10 @@ class ExpertSlots {
   };
 
   ExpertSlots() = default;
-  // `device_memory` and `host_memory`: for plan.device_slots() and for plan.on_host experts.
+  // Bytes of a rank's slots on the device.
+  static int64_t DeviceBytes(const ResidencyPlan& plan, const RankBytes& bytes);
+
+  // `device_memory` and `host_memory`: for DeviceBytes and for plan.on_host experts.
   ExpertSlots(const ResidencyPlan& plan, const RankBytes& bytes, Device* device,
               std::byte* device_memory, std::byte* host_memory);
   // Sets the tables of all blocks, which must outlive the slots.
@@ -195,14 +205,17 @@ class ExpertSlots {
   // Device slots are numbered from 0, host slots follow. -1: on disk; -2: the CPU's.
   int64_t SlotOf(ExpertId id) const { return slot_of_[IndexOf(id)]; }
   std::byte* Slot(int64_t slot) const {
+    if (!places_.empty()) return device_memory_ + places_[static_cast<size_t>(slot)].start;
     const int64_t on_device = plan_.device_slots();
     return slot < on_device ? device_memory_ + slot * bytes_
                             : host_memory_ + (slot - on_device) * bytes_;
   }
   // The memory of a matrix in a slot: 0 is w1, 1 w3, 2 w2.
   std::byte* At(int64_t slot, int matrix) const {
-    return Slot(slot) + offsets_[static_cast<size_t>(matrix)];
+    const auto& offsets = places_.empty() ? offsets_ : places_[static_cast<size_t>(slot)].offsets;
+    return Slot(slot) + offsets[static_cast<size_t>(matrix)];
   }
+  // REQUIRES: experts move.
   int64_t slot_bytes() const { return bytes_; }
   // Assigns another slot to the expert and returns its former one.
   int64_t Move(ExpertId id, int64_t slot) { return std::exchange(slot_of_[IndexOf(id)], slot); }
@@ -222,12 +235,18 @@ class ExpertSlots {
 
  private:
   static constexpr int64_t kOnDisk = -1, kNoSlot = -2;
+  struct Place {
+    int64_t start = 0;  // in device memory
+    std::array<int64_t, 3> offsets{};
+  };
+
   ResidencyPlan plan_;
   int64_t bytes_ = 0;
   std::array<int64_t, 3> offsets_ = {};
   Device* device_ = nullptr;
   std::byte *device_memory_ = nullptr, *host_memory_ = nullptr;
   std::vector<int64_t> slot_of_;
+  std::vector<Place> places_;  // of slots of different sizes; empty: all are alike
   std::vector<Block> blocks_;
 };
 

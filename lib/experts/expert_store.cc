@@ -44,7 +44,7 @@ int64_t ExpertStore::PackBytes(const WeightPacker::Stage& stage) {
 }
 
 int64_t ExpertStore::device_bytes() const {
-  return plan_.device_slots() * sizes_.expert() +
+  return ExpertSlots::DeviceBytes(plan_, sizes_) +
          (plan_.on_device < plan_.placed() ? sizes_.counts : 0) +
          (plan_.on_disk > 0 ? sizes_.pack : 0);
 }
@@ -52,7 +52,7 @@ int64_t ExpertStore::device_bytes() const {
 absl::Status ExpertStore::Allocate(Device* device, Place place) {
   DSV4_ASSIGN_OR_RETURN(host_memory_, device->AllocateHost(plan_.on_host * sizes_.expert(),
                                                            "experts beyond the device's budget"));
-  slots_ = ExpertSlots(plan_, sizes_, device, place(plan_.device_slots() * sizes_.expert()),
+  slots_ = ExpertSlots(plan_, sizes_, device, place(ExpertSlots::DeviceBytes(plan_, sizes_)),
                        host_memory_.data());
   DSV4_ASSIGN_OR_RETURN(cpu_experts_, CpuExperts::Allocate(plan_));
   if (plan_.on_disk > 0) sources_.resize(static_cast<size_t>(plan_.all()));

@@ -83,6 +83,9 @@ absl::StatusOr<RankBytes> WeightPlacement::PlanRank(const std::vector<WeightSpec
     reads.Add(spec.matrix, matrix, FormatOf(spec));
   }
   const std::vector<MoeWeights*> blocks = MoeLayersOf(&own);
+  const bool alike = std::all_of(sizes.blocks.begin(), sizes.blocks.end(),
+                                 [&](const auto& block) { return block == sizes.matrices; });
+  sizes.blocks.resize(alike ? 0 : blocks.size());
   *stage = reads.bytes().device;
   sizes.stage = reads.bytes().host;
   sizes.pack = ExpertStore::PackBytes(*stage);
@@ -106,9 +109,12 @@ absl::Status WeightPlacement::PlanWeight(const WeightSpec& spec, int64_t n,
     } else if (spec.expert.expert >= config_.n_routed_experts - targets_.budgets.cpu_experts) {
       bytes->cpu += CpuExperts::BytesOf(FormatOf(spec), BlocksOf(spec), n, spec.k);
     } else {
-      // Slots are of one size, whatever the formats of blocks.
-      int64_t& largest = bytes->matrices[static_cast<size_t>(spec.matrix)];
-      largest = std::max(largest, size);
+      const auto matrix = static_cast<size_t>(spec.matrix),
+                 block = static_cast<size_t>(spec.expert.block);
+      if (bytes->blocks.size() <= block) bytes->blocks.resize(block + 1);
+      for (int64_t* largest : {&bytes->matrices[matrix], &bytes->blocks[block][matrix]}) {
+        *largest = std::max(*largest, size);
+      }
     }
     return upload.Prepare(format, n, spec.k);
   };

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/experts/expert_residency.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
+#include <vector>
 
 #include "lib/base/error.h"
 #include "tests/support/catch.h"
@@ -13,7 +16,7 @@ namespace {
 
 // 4 blocks of 64 experts of 30 bytes; 1000 bytes are others, 50 count, reads take 200 of the host
 // and 70 of the device.
-constexpr RankBytes kRank{
+const RankBytes kRank{
     .other = 1000, .counts = 50, .stage = 200, .pack = 70, .matrices = {10, 10, 10}};
 
 absl::StatusOr<ResidencyPlan> Plan(const ExpertBudgets& budgets) {
@@ -163,6 +166,49 @@ TEST_CASE("an integrated GPU has experts once, and others on disk") {
   REQUIRE(absl::IsInvalidArgument(few));
   REQUIRE_THAT(std::string(few.message()), Catch::Contains("option host_weight_bytes = 629") &&
                                                Catch::Contains("at least 1680"));
+}
+
+TEST_CASE("experts that stay on the device take their own sizes, others the largest one's") {
+  RankBytes rank = kRank;
+  rank.matrices = {12, 10, 30};
+  // The last block's w2 is of a larger type.
+  rank.blocks = {{10, 10, 10}, {12, 10, 10}, {10, 10, 10}, {10, 10, 30}};
+  const int64_t all = 64 * (30 + 32 + 30 + 50);
+  const auto plan_of = [&](const ExpertBudgets& budgets) {
+    const auto plan = PlanResidency(budgets, 4, 64, {&rank, 1});
+    REQUIRE_OK(plan);
+    return *plan;
+  };
+  const ResidencyPlan whole = plan_of({.device_bytes = 1000 + all});
+  REQUIRE(whole.IsWhole());
+  REQUIRE(whole.expert_bytes == all / 256);
+  REQUIRE(ExpertSlots::DeviceBytes(whole, rank) == all);
+  REQUIRE(ExpertSlots::DeviceBytes(plan_of({}), rank) == all);
+  std::vector<std::byte> memory(static_cast<size_t>(all));
+  const ExpertSlots slots(whole, rank, nullptr, memory.data(), nullptr);
+  std::vector<int> owners(memory.size());
+  for (int32_t block = 0; block < 4; ++block) {
+    for (int32_t expert = 0; expert < 64; ++expert) {
+      for (int matrix = 0; matrix < 3; ++matrix) {
+        const int64_t slot = slots.SlotOf({block, expert});
+        REQUIRE(slots.TierOf({block, expert}) == ExpertTier::kDevice);
+        const int64_t at = slots.At(slot, matrix) - memory.data();
+        const int64_t size = rank.blocks[static_cast<size_t>(block)][static_cast<size_t>(matrix)];
+        REQUIRE(at >= 0);
+        REQUIRE(at + size <= all);
+        for (int64_t i = at; i < at + size; ++i) ++owners[static_cast<size_t>(i)];
+      }
+    }
+  }
+  REQUIRE(std::count(owners.begin(), owners.end(), 1) == all);
+  // One byte less, and some are in host memory: any expert may come to any slot.
+  const ResidencyPlan moving = plan_of({.device_bytes = 1000 + all - 1});
+  REQUIRE_FALSE(moving.IsWhole());
+  REQUIRE(moving.expert_bytes == 52);
+  REQUIRE(ExpertSlots::DeviceBytes(moving, rank) == moving.device_slots() * 52);
+  // Without those that the CPU computes.
+  rank.cpu = 4 * 4 * 10;
+  REQUIRE(ExpertSlots::DeviceBytes(plan_of({.cpu_experts = 4}), rank) == all / 64 * 60);
 }
 
 TEST_CASE("slots follow the plan, and experts on disk have none") {
