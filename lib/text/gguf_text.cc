@@ -111,6 +111,10 @@ absl::StatusOr<std::string> GgufTokenizerJson(const GgufModel& model) {
       absl::StrAppend(&vocabulary, ":", id);
     }
   }
+  if (added.empty() && vocabulary.empty()) {
+    return NotFound(model.path(), ": no tokenizer: key ", kTypes,
+                    " says that all tokens are unused");
+  }
   for (const absl::string_view merge : merges) {
     if (!list.empty()) list += ',';
     AppendString(merge, &list);

@@ -14,7 +14,7 @@ namespace dsv4 {
 
 // The tokenizer of the keys tokenizer.ggml.* as the text of a tokenizer.json. Errors, naming the
 // key: Corrupt for a key that is missing, of a wrong type or length; Unsupported for tokenizers of
-// other families.
+// other families; NotFound if all tokens are unused, as in files that were made without one.
 absl::StatusOr<std::string> GgufTokenizerJson(const GgufModel& model);
 
 // By the text of the chat template, which is not run; else the version of the base model, else the

@@ -136,6 +136,19 @@ TEST_CASE("tokenizers that are broken or of others are named") {
                 absl::StatusCode::kDataLoss, "key tokenizer.ggml.model is missing");
 }
 
+TEST_CASE("a file whose tokens are all unused has no tokenizer") {
+  const TempFolder folder;
+  GgufImage keys;
+  keys.Key("tokenizer.ggml.model", "gpt2");
+  keys.Key("tokenizer.ggml.pre", "joyai-llm");
+  keys.Array("tokenizer.ggml.tokens", GgufImage::kString,
+             std::vector<std::string>{"[PAD0]", "[PAD1]"});
+  keys.Array("tokenizer.ggml.token_type", GgufImage::kI32, std::vector<int32_t>{5, 5});
+  keys.Array("tokenizer.ggml.merges", GgufImage::kString, std::vector<std::string>{});
+  REQUIRE_FAILS(ReadTokenizer(folder.Write("m.gguf", keys.Write())), absl::StatusCode::kNotFound,
+                "m.gguf: no tokenizer: key tokenizer.ggml.token_type says that all tokens are");
+}
+
 TEST_CASE("the template's text, the version and the name tell the encoder") {
   const TempFolder folder;
   const auto found = [&](const char* key, const char* value, const std::string& name = "m.gguf") {
