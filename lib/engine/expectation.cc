@@ -22,7 +22,7 @@ constexpr struct {
 constexpr double kUnknownGpu = 0.57e12, kIntegratedGpu = 0.23e12;
 
 // The last number of "fp8+fp4" and the like: bytes of a weight of a routed expert, with scales.
-// 0: another format.
+// 0: block formats.
 double ExpertWeightBytes(absl::string_view format) {
   if (absl::EndsWith(format, "+nvfp4")) return 9.0 / 16;
   if (absl::EndsWith(format, "+fp4")) return 17.0 / 32;
@@ -55,6 +55,9 @@ DeviceRates RatesOf(Backend backend, const DeviceTraits& traits, bool integrated
                     .host = 50e9,  // PCIe 5.0 x16
                     .flops = 1.5e12 * traits.multiprocessors,
                     .layer_seconds = 55e-6,
+                    // benchmarks/results/h200/2026-11-28-gguf.txt
+                    .block_seconds = 60e-6,
+                    .block_flops = 0.4,
                     .exchange_seconds = 22e-6};
   for (const auto& gpu : kGpus) {
     if (!absl::StrContains(traits.name, gpu.name)) continue;
@@ -77,6 +80,8 @@ TokenWork WorkOf(const EngineInfo& info, const ModelConfig& config,
   TokenWork work{.layers = config.num_hidden_layers,
                  .ranks = static_cast<int>(ranks),
                  .chunk_tokens = info.prefill_chunk_tokens};
+  const double known = ExpertWeightBytes(weight_format);
+  work.blocks = known == 0;
   const double chosen = number(config.num_hidden_layers * config.num_experts_per_tok);
   work.expert_weights = chosen * weights_of_expert;
   double device_experts = 0;  // bytes
@@ -92,7 +97,6 @@ TokenWork WorkOf(const EngineInfo& info, const ModelConfig& config,
     device_experts = number(experts.device_slots()) * expert;
     if (info.backend != Backend::kCuda) device_experts = number(experts.all()) * expert;
   } else {
-    const double known = ExpertWeightBytes(weight_format);
     device_experts = info.mapped_expert_bytes > 0
                          ? number(info.mapped_expert_bytes)
                          // In other formats nearly all weights are routed experts.
@@ -117,11 +121,13 @@ Expectation Expect(const TokenWork& work, const DeviceRates& rates) {
       work.host_share * work.expert_bytes / rates.host / work.ranks +
       work.disk_share * work.expert_bytes / rates.disk +
       static_cast<double>(work.layers) *
-          (rates.layer_seconds + (work.ranks > 1 ? rates.exchange_seconds : 0));
+          (rates.layer_seconds + (work.blocks ? rates.block_seconds : 0) +
+           (work.ranks > 1 ? rates.exchange_seconds : 0));
   expected.decode = 1 / seconds;
   if (rates.flops <= 0) return expected;
   const double flops = 2 * (work.dense_bytes - work.head_bytes + work.expert_weights);
-  const double compute = flops * static_cast<double>(work.chunk_tokens) / rates.flops / work.ranks;
+  const double rate = rates.flops * (work.blocks ? rates.block_flops : 1) * work.ranks;
+  const double compute = flops * static_cast<double>(work.chunk_tokens) / rate;
   const double streamed = work.all_host_bytes / (kLinkShare * rates.host) / work.ranks;
   expected.prefill = static_cast<double>(work.chunk_tokens) /
                      (std::max(compute, streamed) + work.all_disk_bytes / rates.disk);

@@ -19,6 +19,8 @@ struct DeviceRates {
   double disk = 3e9;            // bytes per second, of the machine
   double flops = 0;             // of long prompts, per second; 0: unknown
   double layer_seconds = 0;     // of a layer of a short step, besides reading
+  double block_seconds = 0;     // more, of a layer whose experts are in block formats
+  double block_flops = 1;       // share of `flops` that is left with such experts
   double exchange_seconds = 0;  // of the exchanges of a layer between devices
 };
 
@@ -29,6 +31,7 @@ DeviceRates RatesOf(Backend backend, const DeviceTraits& traits, bool integrated
 struct TokenWork {
   int64_t layers = 0;
   int ranks = 1;
+  bool blocks = false;        // the experts are in block formats
   int64_t chunk_tokens = 1;   // of a prompt's step
   double dense_bytes = 0;     // read by every step of one session
   double head_bytes = 0;      // part of dense_bytes that prompts do not read

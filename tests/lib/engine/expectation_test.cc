@@ -84,6 +84,24 @@ TEST_CASE("prompts in GPU memory, as recorded on 2026-11-26 and 27") {
   CheckWithin(Expect(Whole(43, 2), Hopper("NVIDIA H200")).prefill, 12548);
 }
 
+// 12 layers of 256 experts; a token reads 3.035 and 2.599 GB, of which 6 experts a layer.
+TEST_CASE("GGUF files in GPU memory, as recorded on 2026-11-28") {
+  const struct {
+    double weights, token, decode, prefill;
+  } records[] = {{25.36e9, 3.035e9, 445, 10183}, {25.52e9, 2.599e9, 459, 12312}};
+  for (const auto& record : records) {
+    TokenWork work = Whole(12);
+    work.blocks = true;
+    const double table = kTables / 2;
+    // weights = table + dense + 256 e, token = dense + 6 e.
+    const double e = (record.weights - table - record.token) / (12 * 250.0);
+    work.expert_bytes = 12 * 6 * e;
+    work.dense_bytes = record.token - work.expert_bytes;
+    CheckWithin(Expect(work, Hopper("NVIDIA H200")).decode, record.decode);
+    CheckWithin(Expect(work, Hopper("NVIDIA H200")).prefill, record.prefill);
+  }
+}
+
 TEST_CASE("experts in host memory and on disk, as recorded on 2026-11-26") {
   DeviceRates h100 = Hopper("NVIDIA H100 80GB HBM3");
   const struct {
