@@ -128,7 +128,9 @@ absl::Status ModelRanks::Forward(const StepRows& step, const int32_t* tokens,
     // Other processes cannot be asked before each layer: a pass that has begun is completed.
     if (stop != nullptr && (*stop)()) return Cancelled("stopped before a pass");
     const auto message = [&] {
-      return MessageWriter(GroupCommand::kForward).AddStep(step, tokens).AddList(absl::MakeConstSpan(head.rows));
+      return MessageWriter(GroupCommand::kForward)
+          .AddStep(step, tokens)
+          .AddList(absl::MakeConstSpan(head.rows));
     };
     return Told(message, [&] {
       return OnAll([&](Model& model, int) { return model.Forward(step, tokens, nullptr, head); });

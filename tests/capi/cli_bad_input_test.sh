@@ -171,7 +171,7 @@ refused_model 'layers.0.ffn.gate.tid2eid|99'
 damage remove config.json
 refused_model 'config.json'
 damage truncate config.json 100
-refused_model 'config.json|never closed'
+refused_model 'config.json|without its end'
 damage text config.json '"hidden_size": 256' '"hidden_size": -256'
 refused_model 'config.json|hidden_size|-256'
 damage text config.json '"hidden_size": 256' '"hidden_size": 1e300'
@@ -199,7 +199,7 @@ refused_model 'damaged|tokenizer.json'
 damage text tokenizer.json ': 2000,' ': 5000,'
 refused_model 'tokenizer.json|5000|2048'
 damage truncate tokenizer.json 3000
-refused_model 'tokenizer.json|never closed'
+refused_model 'tokenizer.json|without its end'
 damage text tokenizer.json '"BPE"' '"Unigram"'
 refused_model 'tokenizer.json|Unigram'
 
