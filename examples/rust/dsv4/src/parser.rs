@@ -3,7 +3,6 @@ use crate::callback::catch;
 use crate::codes::ThinkingMode;
 use crate::error::{check, check_abi, Result};
 use crate::memory::{self, counted_string};
-use crate::tokenizer::Tokenizer;
 use dsv4_sys as sys;
 use std::mem::size_of;
 use std::os::raw::c_void;

@@ -4,7 +4,7 @@ use crate::conversation::Conversation;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::message::{ChatOptions, Message};
-use crate::mirror::Stats;
+use crate::reports::Stats;
 use crate::parser::Event;
 use crate::session::{CancelHandle, SessionOptions, Step};
 use std::collections::VecDeque;
