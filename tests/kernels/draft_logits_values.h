@@ -7,6 +7,7 @@
 #include "kernels/op/draft_logits.h"
 #include "lib/tensor/quant_format.h"
 #include "tests/kernels/random_weights.h"
+#include "tests/support/catch.h"
 #include "tests/support/worst_element.h"
 
 namespace dsv4::test {
