@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,9 +39,11 @@ inline std::string OtherGgufFolder() {
   return folder == nullptr ? "" : std::string(folder) + "/";
 }
 
-// Whether a model is there; says it if not.
+// Whether a model is there; says once if it is not.
 inline bool HasGguf(const std::string& model) {
   if (model == "tiny-mxfp4" || !OtherGgufFolder().empty()) return true;
+  static std::set<std::string> said;
+  if (!said.insert(model).second) return false;
   std::printf("information: %s is not tested: DSV4_TEST_GGUF names no folder with it\n",
               model.c_str());
   return false;
