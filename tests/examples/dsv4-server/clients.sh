@@ -21,6 +21,7 @@ if [ -z "$folder" ]; then
   temporary=$(mktemp -d)
   folder=$temporary
 fi
+mkdir -p "$folder"
 
 # install NAME PACKAGE...: into the environment $folder/NAME. Fails, and says why, if that is not possible.
 install() {
