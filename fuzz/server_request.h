@@ -44,7 +44,9 @@ inline const dsv4::Engine& Engine() {
 }
 
 inline void Open(const Prompt& prompt) {
-  server::Generation(Engine(), prompt, prompt.sampling.seed, std::chrono::steady_clock::now(), {});
+  static dsv4::KeptConversations none(0);
+  server::Generation(Engine(), prompt, prompt.sampling.seed, std::chrono::steady_clock::now(), {},
+                     &none);
 }
 
 // `endpoint`: c, p, r, m, n, t, or another character for /detokenize.
