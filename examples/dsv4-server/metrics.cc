@@ -186,6 +186,8 @@ std::string Metrics::Text(const std::string& model, const Load& load) const {
   counter("vllm:num_preemptions_total",
           "Requests that began again, because older ones needed their part of the cache.",
           preemptions_);
+  counter("vllm:corrupted_requests_total", "Requests with a logit that is NaN or infinite.",
+          load.engine.alarm_nonfinite_logits);
   counter("vllm:prompt_tokens_total", "Tokens of prompts.", prompt_tokens_);
   counter("vllm:prompt_tokens_cached_total", "Prompt tokens whose cache rows were reused.",
           cached_tokens_);

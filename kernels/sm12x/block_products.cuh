@@ -57,7 +57,8 @@ __device__ __forceinline__ uint4 HiddenEight(const BlockJob& job, int64_t at, fl
                     Bf16x2(gate[6], gate[7]));
 }
 
-// Stages row `row` of x, which begins at x, by all threads of the block.
+// Stages row `row` of the rows that begin at `x`, or of the hidden rows, by all threads of the
+// block.
 template <BlockType kType>
 __device__ __forceinline__ void StageRow(const BlockJob& job, const std::byte* x, int64_t row,
                                          std::byte* staged) {
@@ -115,8 +116,8 @@ struct ReadAhead {
   }
 };
 
-// The sums of a lane's chunks of a row of the weight, for each of kRows rows of x. If
-// `on`, the first chunks of `next` are read behind its last ones.
+// The sums of a lane's chunks of a row of the weight, for each of kRows rows of x. If `on`, the
+// first chunks of `next` are read while its last ones are multiplied.
 template <BlockType kType, int kRows, class Ahead>
 __device__ __forceinline__ void SumChunks(const RowPlanes& planes, const RowPlanes& next, bool on,
                                           int64_t k, int segments, const uint32_t* grid,

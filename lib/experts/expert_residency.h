@@ -51,10 +51,10 @@ struct RankBytes {
   int64_t pack = 0;                      // to pack the experts that were read
   int64_t cpu = 0;                       // host memory for the experts that the CPU computes
   std::array<int64_t, 3> matrices = {};  // of w1, w3 and w2 of the largest expert
-  // The same of each block's experts; empty: all are alike.
+  // Bytes of w1, w3 and w2 of an expert of each block; empty: all blocks are alike.
   std::vector<std::array<int64_t, 3>> blocks{};
   int64_t expert() const { return matrices[0] + matrices[1] + matrices[2]; }
-  // Of `count` experts of each of `all_blocks` blocks, each with its own size.
+  // Bytes of `count` experts of each of `all_blocks` blocks, each with its own size.
   int64_t Experts(int64_t all_blocks, int64_t count) const;
 };
 

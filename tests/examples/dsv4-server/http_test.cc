@@ -347,7 +347,8 @@ TEST_CASE("Routers and dashboards for vLLM find the metrics that they read") {
        {"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:gpu_cache_usage_perc",
         "vllm:kv_cache_usage_perc", "vllm:gpu_prefix_cache_hits_total",
         "vllm:gpu_prefix_cache_queries_total", "vllm:prefix_cache_hits_total",
-        "vllm:prefix_cache_queries_total", "vllm:num_preemptions_total", "vllm:prompt_tokens_total",
+        "vllm:prefix_cache_queries_total", "vllm:num_preemptions_total",
+        "vllm:corrupted_requests_total", "vllm:prompt_tokens_total",
         "vllm:prompt_tokens_cached_total", "vllm:generation_tokens_total"})
     CHECK(metrics->body.find("\n" + std::string(name) + labels + "} ") != std::string::npos);
   for (const char* name :
