@@ -481,6 +481,9 @@ TEST_CASE("queue: in a full cache requests wait or begin again, with the same to
     CHECK(engine.metrics().generated_tokens > 8 * 300);
   }
   // A host's own session does not begin again by itself.
+  WithCalls with;
+  Gate gate(0);  // until all are submitted: sessions that are not fill the cache, too
+  with.before_step = gate.function();
   dsv4::Queue queue(engine);
   std::vector<uint64_t> tickets;
   for (uint64_t i = 1; i <= 4; ++i) {
@@ -490,6 +493,7 @@ TEST_CASE("queue: in a full cache requests wait or begin again, with the same to
     if (i == 4) own.group = tickets[2];
     tickets.push_back(queue.Submit(std::move(own)));
   }
+  gate.Open();
   std::map<uint64_t, Got> got = TakeAll(queue);
   CHECK(got[tickets[0]].tokens == expected[0]);
   CHECK(got[tickets[2]].preempted);
