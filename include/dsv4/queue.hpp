@@ -65,7 +65,8 @@ struct QueueEvent {
   // ENDED: the failure is that others need the request's part of the cache. Only of requests that
   // came with an open session; others begin again by themselves.
   bool preempted = false;
-  // ENDED: the session that the request came with.
+  // ENDED: the session that the request came with, unless others needed its part of the cache
+  // (OUT_OF_BLOCKS): then it is closed.
   std::optional<Conversation> conversation = {};
   std::optional<Session> session = {};
 };
@@ -511,8 +512,10 @@ class Queue {
       event->prompt_log_probs.push_back(session.log_probs(i));
   }
 
-  // Closes, keeps or gives back the session, and removes the request.
-  void End(Entry* entry, dsv4_finish finish, std::exception_ptr failure, bool preempted = false) {
+  // Closes, keeps or gives back the session, and removes the request. `closes`: others need its
+  // part of the cache, before the host takes the event.
+  void End(Entry* entry, dsv4_finish finish, std::exception_ptr failure, bool closes = false,
+           bool preempted = false) {
     QueueEvent event;
     event.type = QueueEvent::kEnded;
     event.step.finish = finish;
@@ -545,7 +548,7 @@ class Queue {
     } catch (...) {
       if (!event.failure) event.failure = std::current_exception();
     }
-    if (entry->given) {
+    if (entry->given && !closes) {
       event.conversation.swap(chat);
       event.session.swap(plain);
     }
@@ -584,7 +587,7 @@ class Queue {
     for (Entry* entry : open) sizes[entry->group()] += entry->session().tokens().size();
     const uint64_t oldest = open[0]->group();
     if (sizes.size() == 1) {
-      return End(open.back(), DSV4_FINISH_ERROR, std::make_exception_ptr(failure));
+      return End(open.back(), DSV4_FINISH_ERROR, std::make_exception_ptr(failure), open.size() > 1);
     }
     uint64_t longest = oldest;
     for (const Entry* entry : open) {
@@ -596,7 +599,7 @@ class Queue {
                  [&](const Entry* entry) { return entry->group() == longest; });
     for (Entry* entry : leaving) {
       if (entry->given) {
-        End(entry, DSV4_FINISH_ERROR, std::make_exception_ptr(failure), true);
+        End(entry, DSV4_FINISH_ERROR, std::make_exception_ptr(failure), true, true);
         continue;
       }
       std::optional<Conversation> chat;
