@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/device/watched_thread.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,8 @@ struct WatchedThread::Shared {
   // Twice the calls of the driver so far; one more during a call.
   std::atomic<uint64_t> calls{0};
   int depth = 0;  // of nested calls; the thread's own
+  // Work given and done so far: what both sides look at before they sleep.
+  std::atomic<uint64_t> given{0}, done{0};
   Mutex mutex;
   CondVar changed;
   const absl::FunctionRef<void()>* work ABSL_GUARDED_BY(mutex) = nullptr;  // null: done
@@ -31,7 +34,19 @@ constexpr uint64_t kLeft = std::numeric_limits<uint64_t>::max();
 constexpr int kLooks = 32;  // within a limit
 constexpr std::chrono::milliseconds kLongestNap{1000};
 
+// To sleep and to be woken takes a thread 20 us or more, twice in each step of a millisecond or
+// two. So the thread looks for new work for a while, and whoever waits looks for the end around the
+// time that the work took before. Both leave the core to others that need it.
+constexpr std::chrono::microseconds kLooksForWork{200}, kLooksForEnd{500};
+
 thread_local WatchedThread::Shared* watched = nullptr;
+
+// Returns when `count` is another than `seen`, or at `end`.
+void LookUntil(const std::atomic<uint64_t>& count, uint64_t seen,
+               std::chrono::steady_clock::time_point end) {
+  while (count.load(std::memory_order_acquire) == seen && std::chrono::steady_clock::now() < end)
+    sched_yield();
+}
 
 std::atomic<int> calls_left{0};
 
@@ -57,7 +72,10 @@ void* Main(void* argument) {
       work();
     }
     shared.work = nullptr;
+    const uint64_t done = shared.done.fetch_add(1, std::memory_order_release) + 1;
     shared.changed.SignalAll();
+    const MutexUnlock unlock(&shared.mutex);
+    LookUntil(shared.given, done, std::chrono::steady_clock::now() + kLooksForWork);
   }
 }
 
@@ -123,9 +141,18 @@ bool WatchedThread::Run(absl::FunctionRef<void()> work) {
   const auto nap = std::clamp<std::chrono::milliseconds>(limit_ / kLooks,
                                                          std::chrono::milliseconds(1), kLongestNap);
   Look look(shared_.get(), limit_);
-  const MutexLock lock(&shared_->mutex);
+  const auto begin = std::chrono::steady_clock::now();
+  MutexLock lock(&shared_->mutex);
   shared_->work = &work;
+  const uint64_t done = shared_->given.fetch_add(1, std::memory_order_release);
   shared_->changed.SignalAll();
+  const auto looks = begin + last_ - kLooksForEnd;
+  while (shared_->work != nullptr && shared_->changed.WaitUntil(&shared_->mutex, looks)) {
+  }
+  if (shared_->work != nullptr) {
+    const MutexUnlock unlock(&shared_->mutex);
+    LookUntil(shared_->done, done, std::max(begin, looks) + 2 * kLooksForEnd);
+  }
   auto until = std::chrono::steady_clock::now() + nap;
   while (shared_->work != nullptr) {
     if (shared_->changed.WaitUntil(&shared_->mutex, until)) continue;
@@ -135,6 +162,7 @@ bool WatchedThread::Run(absl::FunctionRef<void()> work) {
     }
     until = std::chrono::steady_clock::now() + nap;
   }
+  last_ = std::chrono::steady_clock::now() - begin;
   return true;
 }
 

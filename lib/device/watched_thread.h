@@ -47,6 +47,7 @@ class WatchedThread {
   const std::chrono::milliseconds limit_;
   const std::shared_ptr<Shared> shared_;
   pthread_t thread_{};
+  std::chrono::steady_clock::duration last_{};  // of the last work
 };
 
 // While it lives, the calling thread is in a call of a driver, or polls one, or waits for a thread
