@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernel of block_products.h for up to eight rows. A block has 16 rows of a weight at a time
-// (a tile; four where a weight has few) and up to eight rows of x, which it first rounds and keeps
-// in shared memory. Eight lanes share a row of the weight: lane c reads chunk c of each segment. It
-// reads ahead, also the first chunks of the next tile while it multiplies the last ones.
+// and up to eight rows of x, which it first rounds and keeps in shared memory. Eight lanes share a
+// row of the weight: lane c reads chunk c of each segment.
 //
 // Roofline: the weight's bytes, once for eight rows of x; bound by memory up to four rows or so,
 // then by dp4a and by reads of shared memory.
@@ -14,17 +13,16 @@
 #include "kernels/sm12x/bf16.cuh"
 #include "kernels/sm12x/block_chunk.cuh"
 #include "kernels/sm12x/block_gemm.cuh"
+#include "kernels/sm12x/block_plain_gemm.cuh"
 #include "kernels/sm12x/block_products.h"
 #include "kernels/sm12x/launch.h"
 #include "kernels/sm12x/overlapped_launch.cuh"
 #include "kernels/sm12x/rounded_rows.cuh"
-#include "kernels/sm12x/swiglu.cuh"
 
 namespace dsv4::sm12x {
 
-inline constexpr int kBlockThreads = 128, kFewBlockThreads = 32;
-// Rows of the weight.
-__host__ __device__ constexpr int TileRows(int threads) { return threads / kSegmentChunks; }
+inline constexpr int kBlockThreads = 128;
+inline constexpr int kBlockTile = kBlockThreads / kSegmentChunks;  // rows of the weight
 
 // A row of x in shared memory. Int8: [segment][half][chunk][16] codes, then for each chunk its
 // scale and the sums of the codes of its halves. bf16: [segment][quarter][chunk][8].
@@ -46,38 +44,12 @@ __device__ __forceinline__ void StageInt8(const uint4 (&from)[4], std::byte* cod
   *scale = make_uint2(__float_as_uint(rounded.scale), rounded.sums);
 }
 
-// Eight hidden values from columns `at` of a row of gate and up.
-__device__ __forceinline__ uint4 HiddenEight(const BlockJob& job, int64_t at, float weight) {
-  float gate[8], up[8];
-  LoadBf16x8(job.gate + at, gate);
-  LoadBf16x8(job.up + at, up);
-#pragma unroll
-  for (int i = 0; i < 8; ++i) gate[i] = GatedProduct(gate[i], up[i], job.limit, weight);
-  return make_uint4(Bf16x2(gate[0], gate[1]), Bf16x2(gate[2], gate[3]), Bf16x2(gate[4], gate[5]),
-                    Bf16x2(gate[6], gate[7]));
-}
-
-// Stages row `row` of the rows that begin at `x`, or of the hidden rows, by all threads of the
-// block.
+// Stages row x, by all threads of the block.
 template <BlockType kType>
-__device__ __forceinline__ void StageRow(const BlockJob& job, const std::byte* x, int64_t row,
-                                         std::byte* staged) {
-  const int64_t k = job.k;
-  const bool hidden = job.gate != nullptr;
-  const float weight = hidden && job.weights != nullptr ? job.weights[row] : 1.0f;
-  for (int chunk = threadIdx.x; chunk < k / kChunk; chunk += blockDim.x) {
-    uint4 values[4];
-    if (hidden) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        values[i] = HiddenEight(job, row * k + int64_t{chunk} * kChunk + i * 8, weight);
-      }
-    } else {
-      const auto* const from =
-          reinterpret_cast<const uint4*>(x + row * job.row_bytes + int64_t{chunk} * kChunk * 2);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) values[i] = from[i];
-    }
+__device__ __forceinline__ void StageRow(const std::byte* x, int64_t k, std::byte* staged) {
+  for (int chunk = threadIdx.x; chunk < k / kChunk; chunk += kBlockThreads) {
+    const auto* const from = reinterpret_cast<const uint4*>(x + int64_t{chunk} * kChunk * 2);
+    const uint4 values[4] = {from[0], from[1], from[2], from[3]};
     const int segment = chunk / kSegmentChunks, c = chunk % kSegmentChunks;
     if constexpr (IsQuantised(kType)) {
       StageInt8(values, staged + segment * kSegment + c * 16,
@@ -116,21 +88,12 @@ struct ReadAhead {
   }
 };
 
-// The sums of a lane's chunks of a row of the weight, for each of kRows rows of x. If `on`, the
-// first chunks of `next` are read while its last ones are multiplied.
+// The sums of a lane's chunks of a row of the weight, for each of kRows rows of x.
 template <BlockType kType, int kRows, class Ahead>
-__device__ __forceinline__ void SumChunks(const RowPlanes& planes, const RowPlanes& next, bool on,
-                                          int64_t k, int segments, const uint32_t* grid,
-                                          const std::byte* staged, int count, Ahead& ahead,
-                                          float (&sums)[kRows]) {
+__device__ __forceinline__ void SumChunks(const RowPlanes& planes, int64_t k, int segments,
+                                          const uint32_t* grid, const std::byte* staged, int count,
+                                          Ahead& ahead, float (&sums)[kRows]) {
   const int c = threadIdx.x % kSegmentChunks;
-  const auto read = [&](int i, int segment) {
-    if (segment < segments) {
-      ahead.chunk[i].Read(planes, segment, c);
-    } else if (on) {
-      ahead.chunk[i].Read(next, segment - segments, c);
-    }
-  };
   const int64_t row_bytes = StagedBytes(kType, k);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) sums[r] = 0;
@@ -146,7 +109,9 @@ __device__ __forceinline__ void SumChunks(const RowPlanes& planes, const RowPlan
         float s[C::kScales], m[C::kScales] = {};
         ahead.chunk[i].Unpack(grid, q);
         ahead.chunk[i].Scales(s, m);
-        read(i, segment + Ahead::kCount);
+        if (segment + Ahead::kCount < segments) {
+          ahead.chunk[i].Read(planes, segment + Ahead::kCount, c);
+        }
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           // Rows that are not there repeat the last one.
@@ -187,7 +152,9 @@ __device__ __forceinline__ void SumChunks(const RowPlanes& planes, const RowPlan
         float w[4][8];
 #pragma unroll
         for (int quarter = 0; quarter < 4; ++quarter) ahead.chunk[i].Eight(quarter, w[quarter]);
-        read(i, segment + Ahead::kCount);
+        if (segment + Ahead::kCount < segments) {
+          ahead.chunk[i].Read(planes, segment + Ahead::kCount, c);
+        }
 #pragma unroll
         for (int quarter = 0; quarter < 4; ++quarter) {
 #pragma unroll
@@ -215,18 +182,13 @@ __device__ __forceinline__ float Butterfly(float value) {
   return value;
 }
 
-// The rows of x that a block multiplies: the row and expert pairs `pairs`, or rows from `first` on,
-// which may be a pair.
+// The rows of x that a block multiplies: the row and expert pairs `pairs`, or rows from `first` on.
 struct BlockRows {
   int32_t count;
-  const int32_t* pairs;         // may be null
-  const ExpertWeights* expert;  // of the pairs; null: not of an expert
-  int64_t first;                // of y
+  const int32_t* pairs;         // null: not of an expert
+  const ExpertWeights* expert;  // of the pairs
+  int64_t first;                // of x and y
   int64_t first_row;            // of the weight
-
-  __device__ __forceinline__ int64_t Row(int r) const {
-    return pairs != nullptr ? int64_t{pairs[r]} : first + r;
-  }
 };
 
 // This lane's row of the weight in a tile.
@@ -243,7 +205,7 @@ __device__ __forceinline__ TileRow FindTile(const BlockJob& job, const BlockRows
 #pragma unroll 1
   for (; which < job.part_count; ++which) {
     const int64_t n = job.group_rows > 0 ? job.group_rows : job.parts[which].n;
-    const int64_t tiles = (n + TileRows(blockDim.x) - 1) / TileRows(blockDim.x);
+    const int64_t tiles = (n + kBlockTile - 1) / kBlockTile;
     if (tile < tiles) {
       found.part = &job.parts[which];
       break;
@@ -255,7 +217,7 @@ __device__ __forceinline__ TileRow FindTile(const BlockJob& job, const BlockRows
   if (rows.expert != nullptr) {
     data = (which == 0 ? rows.expert->*job.matrix : rows.expert->w3).data;
   }
-  found.row = rows.first_row + tile * TileRows(blockDim.x) + threadIdx.x / kSegmentChunks;
+  found.row = rows.first_row + tile * kBlockTile + threadIdx.x / kSegmentChunks;
   found.planes = PlanesOfRow<kType>(data, found.part->n, job.k, min(found.row, found.part->n - 1));
   return found;
 }
@@ -266,16 +228,12 @@ __device__ __forceinline__ void MultiplyTile(const BlockJob& job, const BlockRow
                                              int64_t next, int segments, const uint32_t* grid,
                                              const std::byte* staged, TileRow& tile, Ahead& ahead) {
   const int c = threadIdx.x % kSegmentChunks;
-  const TileRow after = FindTile<kType>(job, rows, next);
-  // Else the chunks of the next tile lie elsewhere in `ahead`.
-  const bool steady = segments % Ahead::kCount == 0;
   float sums[kRows];
-  SumChunks<kType, kRows>(tile.planes, after.planes, steady && after.part != nullptr, job.k,
-                          segments, grid, staged, rows.count, ahead, sums);
+  SumChunks<kType, kRows>(tile.planes, job.k, segments, grid, staged, rows.count, ahead, sums);
   const BlockPart& part = *tile.part;
   const int64_t weight_row = tile.row;
-  tile = after;
-  if (!steady && tile.part != nullptr) ahead.Begin(tile.planes, segments, c);
+  tile = FindTile<kType>(job, rows, next);
+  if (tile.part != nullptr) ahead.Begin(tile.planes, segments, c);
   float mine = 0;
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
@@ -283,7 +241,8 @@ __device__ __forceinline__ void MultiplyTile(const BlockJob& job, const BlockRow
     if (r == c) mine = sum;
   }
   if (c >= rows.count || weight_row >= part.n) return;
-  const int64_t to = rows.Row(c) * part.width + weight_row;
+  const int64_t to =
+      (rows.pairs != nullptr ? rows.pairs[c] : rows.first + c) * part.width + weight_row;
   if (part.bf16) {
     static_cast<uint16_t*>(part.y)[to] = static_cast<uint16_t>(Bf16x2(mine, 0));
   } else {
@@ -302,7 +261,7 @@ constexpr int PassRows(BlockType type, int64_t k) {
 
 // Block (some rows or a group of an expert's, tiles, a group of columns), for up to kMaxRows rows.
 template <BlockType kType, int kMaxRows>
-__global__ void __launch_bounds__(kBlockThreads, kMaxRows == 1 ? 4 : 3)
+__global__ void __launch_bounds__(kBlockThreads, 4)
     block_products_kernel(const __grid_constant__ BlockJob job, int pass_rows, int kind) {
   std::byte* const shared = DynamicShared<std::byte>();
   auto* const grid = reinterpret_cast<uint32_t*>(shared);
@@ -325,25 +284,17 @@ __global__ void __launch_bounds__(kBlockThreads, kMaxRows == 1 ? 4 : 3)
   }
   BeginAfterPredecessors();
   if (job.table != nullptr) {
-    if (job.experts != nullptr) {
-      const int32_t expert = job.experts[blockIdx.x];
-      if (expert < job.first_expert || expert >= job.end_expert) return;
-      rows.count = 1;
-      rows.first = blockIdx.x;
-      rows.expert = job.table[expert];
-    } else {
-      if (static_cast<int32_t>(blockIdx.x) >= job.groups.counts[kind]) return;
-      const RowGroup group = job.groups.Groups(kind)[blockIdx.x];
-      rows.count = group.count;
-      rows.pairs = job.groups.pair_of + group.first;
-      rows.expert = job.table[group.expert];
-    }
+    if (static_cast<int32_t>(blockIdx.x) >= job.groups.counts[kind]) return;
+    const RowGroup group = job.groups.Groups(kind)[blockIdx.x];
+    rows.count = group.count;
+    rows.pairs = job.groups.pair_of + group.first;
+    rows.expert = job.table[group.expert];
     tile = FindTile<kType>(job, rows, blockIdx.y);
     if (tile.part != nullptr) ahead.Begin(tile.planes, segments, c);
   }
   if constexpr (kGridWords > 0) {
     const auto* const from = reinterpret_cast<const uint4*>(GridOf<kType>());
-    for (int i = threadIdx.x; i < kGridWords / 4; i += blockDim.x) {
+    for (int i = threadIdx.x; i < kGridWords / 4; i += kBlockThreads) {
       reinterpret_cast<uint4*>(grid)[i] = from[i];
     }
   }
@@ -359,7 +310,8 @@ __global__ void __launch_bounds__(kBlockThreads, kMaxRows == 1 ? 4 : 3)
       if (tile.part != nullptr) ahead.Begin(tile.planes, segments, c);
     }
     for (int r = 0; r < rows.count; ++r) {
-      StageRow<kType>(job, x, rows.Row(r) / job.row_divisor, staged + r * staged_bytes);
+      const int64_t row = rows.pairs == nullptr ? rows.first + r : rows.pairs[r] / job.row_divisor;
+      StageRow<kType>(x + row * job.row_bytes, job.k, staged + r * staged_bytes);
     }
     __syncthreads();
     for (int64_t next = blockIdx.y + gridDim.y; tile.part != nullptr; next += gridDim.y) {
@@ -387,44 +339,36 @@ void LaunchFewRows(const LaunchContext& context, const BlockJob& job, int kind) 
   constexpr int64_t kResident = 8;  // blocks of a multiprocessor, before a block takes more tiles
   const bool one = job.rows == 1;   // of each expert, too
   const int pass_rows = one ? 1 : PassRows(kType, job.k);
+  int64_t tiles = 0;
+  for (int i = 0; i < job.part_count; ++i) {
+    tiles += CeilDiv(job.group_rows > 0 ? job.group_rows : job.parts[static_cast<size_t>(i)].n,
+                     int64_t{kBlockTile});
+  }
   const int64_t passes = job.table != nullptr ? job.most_groups[static_cast<size_t>(kind)]
                                               : CeilDiv(int64_t{job.rows}, int64_t{pass_rows});
   const int64_t groups = job.group_rows > 0 ? CeilDiv(job.parts[0].n, job.group_rows) : int64_t{1};
-  const auto tiles_of = [&](int threads) {
-    int64_t tiles = 0;
-    for (int i = 0; i < job.part_count; ++i) {
-      tiles += CeilDiv(job.group_rows > 0 ? job.group_rows : job.parts[static_cast<size_t>(i)].n,
-                       int64_t{TileRows(threads)});
-    }
-    return tiles;
-  };
-  const bool few = one && tiles_of(kBlockThreads) * passes * groups < context.multiprocessors;
-  const int threads = few ? kFewBlockThreads : kBlockThreads;
-  const int64_t tiles = tiles_of(threads);
-  // A block of an expert takes as many tiles as there are others: each stages its rows again. Of
-  // more rows than a group has, only a part of the groups that there may be are of this kind.
-  const int64_t likely = job.table == nullptr     ? groups
-                         : job.rows <= kBlockRows ? passes
-                                                  : CeilDiv(passes, int64_t{8});
-  const int64_t most = std::max<int64_t>(kResident * context.multiprocessors / likely, 1);
-  const int64_t blocks = CeilDiv(tiles, CeilDiv(tiles, std::min(tiles, most)));
+  const int64_t most = std::max<int64_t>(
+      kResident * context.multiprocessors / (job.table != nullptr ? 1 : groups), 1);
   const int64_t kept = std::min<int64_t>(pass_rows, job.table != nullptr ? kBlockRows : job.rows);
   const int64_t shared = GridWordsOf(kType) * int64_t{4} + kept * StagedBytes(kType, job.k);
   const auto kernel =
       one ? block_products_kernel<kType, 1> : block_products_kernel<kType, kBlockRows>;
   LaunchOverlapped(CudaStreamOf(context),
-                   dim3(static_cast<unsigned>(passes), static_cast<unsigned>(blocks),
+                   dim3(static_cast<unsigned>(passes), static_cast<unsigned>(std::min(tiles, most)),
                         static_cast<unsigned>(groups)),
-                   threads, shared, kernel, job, pass_rows, kind);
+                   kBlockThreads, shared, kernel, job, pass_rows, kind);
 }
 
-// Whether so few tiles of block_gemm.cuh are there that reading weights more often takes less time.
-inline bool FewTiles(const LaunchContext& context, const BlockJob& job) {
-  constexpr int32_t kRows = 32;
+// Whether reading weights again for each eight rows takes less time than block_gemm.cuh.
+inline bool FewRows(const LaunchContext& context, const BlockJob& job) {
+  constexpr int32_t kFew = 16, kFewOfFewTiles = 32;
   int64_t rows = 0;
   for (int i = 0; i < job.part_count; ++i) rows += job.parts[static_cast<size_t>(i)].n;
-  return job.rows <= kRows && rows / kGemmTile < context.multiprocessors / 2;
+  return job.rows <= (rows / kGemmTile < context.multiprocessors / 2 ? kFewOfFewTiles : kFew);
 }
+
+// Rows of x for which weights without quantisation are read again for each eight.
+constexpr int32_t kFewPlainRows = 32;
 
 template <BlockType kType>
 void LaunchBlocksOf(const LaunchContext& context, const BlockJob& job) {
@@ -439,8 +383,14 @@ void LaunchBlocksOf(const LaunchContext& context, const BlockJob& job) {
     return;
   }
   if constexpr (IsQuantised(kType)) {
-    if (job.rounded != nullptr && !FewTiles(context, job))
+    if (job.rounded != nullptr && !FewRows(context, job))
       return LaunchBlockGemm<kType>(context, job);
+  } else {
+    const dim3 grid = GemmGrid(job);
+    if (job.rows > kFewPlainRows &&
+        int64_t{grid.x} * grid.y * grid.z >= context.multiprocessors / 2) {
+      return LaunchPlainGemm<kType>(context, job);
+    }
   }
   LaunchFewRows<kType>(context, job, 0);
 }

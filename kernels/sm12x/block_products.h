@@ -53,19 +53,10 @@ struct BlockJob {
   // The matrix of part 0; part 1 is w3.
   ExpertMatrix ExpertWeights::*matrix = &ExpertWeights::w1;
   int32_t row_divisor = 1;  // a pair has row pair / row_divisor of x, and row `pair` of y
-  // Of a step of one row: its experts, in place of groups. Those outside [first, end) are left out.
-  const int32_t* experts = nullptr;
-  int32_t first_expert = 0, end_expert = 0;
-
-  // In place of x, of a step of one row: row r is silu(clamp(gate)) * clamp(up) * weight of rows r
-  // of these, [r][k] bf16.
-  const uint16_t *gate = nullptr, *up = nullptr;
-  const float* weights = nullptr;  // null: 1
-  float limit = 0;
 
   // For LaunchRounding: x as records.
   const std::byte* rounded = nullptr;
-  int32_t rounded_rows = 0;
+  int64_t rounded_row_bytes = 0;
 };
 
 // The most rows without MMAs, and the most of a larger group of an expert.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // expert_ffn of experts in block formats: the launches of block_products.h for w1 and w3, then for
 // w2. The shared expert has launches of its own, since its formats are others. For more than
-// kBlockRows rows, one launch rounds x, and one the hidden rows, for all products. One row needs no
-// groups of rows, and its products with w2 compute the hidden rows themselves.
+// kBlockRows rows, one launch rounds x, and one the hidden rows, for all products.
 //
 // Contract, roofline and edge cases: expert_ffn.cu.
 #include "kernels/sm12x/expert_launch.cuh"
@@ -47,12 +46,6 @@ BlockJob RoutedJob(const ExpertFfnParams& p, const ExpertPlan& plan, const void*
   job.groups = plan.work.groups;
   job.most_groups = {plan.most_groups[0], plan.most_groups[1]};
   job.row_divisor = p.experts_per_token;
-  if (p.rows == 1) {
-    job.experts = p.experts;
-    job.first_expert = std::max(p.first_expert, 0);
-    job.end_expert = std::min(p.end_expert, p.expert_count);
-    job.most_groups = {p.experts_per_token, 0};
-  }
   return job;
 }
 
@@ -63,8 +56,8 @@ BlockJob SharedJob(const ExpertFfnParams& p, const BlockJob& routed, int64_t fir
   job.k = routed.k;
   job.row_bytes = routed.row_bytes;
   job.rows = p.rows;
-  if (routed.rounded != nullptr) job.rounded = routed.rounded + first * kRoundedBytes;
-  job.rounded_rows = routed.rounded_rows;
+  if (routed.rounded != nullptr) job.rounded = routed.rounded + first * routed.rounded_row_bytes;
+  job.rounded_row_bytes = routed.rounded_row_bytes;
   return job;
 }
 
@@ -74,7 +67,6 @@ void LaunchBlockExperts(const LaunchContext& context, const ExpertFfnParams& p,
                         const ExpertPlan& plan) {
   const FfnWorkspace& work = plan.work;
   const bool shared = p.wave != ExpertWave::kNext;
-  const bool hidden = p.rows > 1 || p.part != ExpertPart::kWhole;  // is written
   if (p.part != ExpertPart::kOutputs) {
     BlockJob routed = RoutedJob(p, plan, p.x, p.hidden);
     LaunchRounding(context, p.rows, p.hidden, plan.rounded, &routed);
@@ -103,22 +95,14 @@ void LaunchBlockExperts(const LaunchContext& context, const ExpertFfnParams& p,
       LaunchBlockParts(context, job,
                        [&](int i) { return i == 0 ? p.shared_w1.blocks : p.shared_w3.blocks; });
     }
-    if (hidden) {
-      LaunchOverlapped(CudaStreamOf(context),
-                       dim3(static_cast<unsigned>(plan.slots), Blocks(p.inter, kThreads * 8)),
-                       kThreads, 0, expert_hidden_kernel, p, work);
-    }
+    LaunchOverlapped(CudaStreamOf(context),
+                     dim3(static_cast<unsigned>(plan.slots), Blocks(p.inter, kThreads * 8)),
+                     kThreads, 0, expert_hidden_kernel, p, work);
   }
   if (p.part == ExpertPart::kProducts) return;
   BlockJob down = RoutedJob(p, plan, work.hidden, p.inter);
   down.matrix = &ExpertWeights::w2;
   down.row_divisor = 1;
-  if (!hidden) {
-    down.gate = work.gate;
-    down.up = work.up;
-    down.weights = p.weights;
-    down.limit = p.limit;
-  }
   down.part_count = 1;
   down.parts[0] = {.n = p.hidden, .y = work.outputs, .width = p.hidden};
   if (p.rows > kBlockRows) {
@@ -127,11 +111,6 @@ void LaunchBlockExperts(const LaunchContext& context, const ExpertFfnParams& p,
   LaunchBlocks(context, p.blocks.w2, down);
   if (!shared) return;
   BlockJob job = SharedJob(p, down, plan.pairs);
-  if (!hidden) {
-    job.gate = work.gate + plan.pairs * p.inter;
-    job.up = work.up + plan.pairs * p.inter;
-    job.limit = p.limit;
-  }
   job.part_count = 1;
   job.parts[0] = {.data = p.shared_w2.data,
                   .n = p.hidden,

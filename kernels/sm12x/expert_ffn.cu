@@ -204,14 +204,12 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
                    : LaunchFewRows<false>(context, p, work))) {
     return;
   }
-  const bool split = Splits(p), blocks = p.format == ExpertFormat::kBlocks;
-  if (!blocks || p.rows > 1) {
-    LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.expert_count)), kGroupThreads,
-                     p.expert_count * static_cast<int64_t>(sizeof(int32_t)), group_rows_kernel,
-                     p.experts, static_cast<int>(plan.pairs), std::max(p.first_expert, 0),
-                     std::min(p.end_expert, p.expert_count), p.expert_count, work.groups);
-  }
-  if (blocks) {
+  const bool split = Splits(p);
+  LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.expert_count)), kGroupThreads,
+                   p.expert_count * static_cast<int64_t>(sizeof(int32_t)), group_rows_kernel,
+                   p.experts, static_cast<int>(plan.pairs), std::max(p.first_expert, 0),
+                   std::min(p.end_expert, p.expert_count), p.expert_count, work.groups);
+  if (p.format == ExpertFormat::kBlocks) {
     LaunchBlockExperts(context, p, plan);
     if (p.part != ExpertPart::kProducts && p.wave == ExpertWave::kAll) LaunchSum(stream, p, work);
     return;

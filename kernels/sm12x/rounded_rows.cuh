@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows rounded to int8 for weights in block formats (lib/tensor/int8_run.h). Each chunk of 32
 // elements is a record: 32 codes in the order of the elements, the f32 scale, the sums of the codes
-// of both halves as 16 bits each, and 8 unused bytes. Records are [chunk][row].
+// of both halves as 16 bits each, and 8 unused bytes. Records are [row][chunk].
 #pragma once
 
 #include <cstdint>

@@ -118,6 +118,11 @@ TEST_CASE("products of block formats hold at other widths") {
     }
   }
   CheckProducts(BlockStorage(7, 300, 4096, BlockType::kIq2Xxs), RandomActs(8, 3, 4096), {1, 2});
+  // Enough tiles of 64 x 64 for any GPU to take its kernels of many rows.
+  for (const BlockType type : {BlockType::kF32, BlockType::kF16, BlockType::kBf16}) {
+    const int64_t k = type == BlockType::kF16 ? 384 : 128;
+    CheckProducts(BlockStorage(11, 610, k, type), RandomActs(12, 660, k), {1, 8, 33});
+  }
 }
 
 TEST_CASE("parts of several formats share the input") {
