@@ -9,15 +9,18 @@ import (
 )
 
 // Queue answers many conversations on one engine at once. A goroutine steps them all in one pass, each
-// with the same results as alone. Requests wait for a session, first come, first served; where the cache
-// is full, until others have ended. A suspended engine and a lost device are resumed. Any goroutine.
+// with the same results as alone. Requests wait for a session, first come, first served. Where the cache
+// is full, kept conversations are closed, then requests wait until others have ended. A suspended engine
+// and a lost device are resumed. Any goroutine.
 type Queue struct {
-	engine   *Engine
-	sessions int
-	ctx      context.Context
-	cancel   context.CancelFunc
-	wake     chan struct{} // holds one: a request came, or one was cancelled
-	gone     chan struct{} // the goroutine has ended
+	engine      *Engine
+	maxSessions int // the engine's
+	sessions    int
+	kept        *KeptConversations
+	ctx         context.Context
+	cancel      context.CancelFunc
+	wake        chan struct{} // holds one: a request came, or one was cancelled
+	gone        chan struct{} // the goroutine has ended
 
 	mutex  sync.Mutex
 	inbox  []*Answer
@@ -29,6 +32,26 @@ type Request struct {
 	Messages []Message
 	Chat     *ChatOptions    // may be nil
 	Session  *SessionOptions // may be nil
+
+	// The name under which the conversation is kept; "": it is closed. A kept conversation of this name
+	// and salt is continued: what its messages have in common with these is not computed again.
+	KeepAs string
+	// The kept conversation that this one branches from, if none has the name KeepAs.
+	Continues string
+}
+
+// cacheSalt is the salt of its session.
+func (r *Request) cacheSalt() uint64 {
+	if r.Session == nil {
+		return 0
+	}
+	return r.Session.CacheSalt
+}
+
+// QueueOptions are options of a Queue.
+type QueueOptions struct {
+	Sessions int // the most requests that are answered at once, up to the engine's MaxSessions; 0: so many
+	Kept     int // the most conversations that are kept, up to MaxSessions; 0: so many; -1: none
 }
 
 // Answer is what a Queue makes of a Request.
@@ -39,6 +62,7 @@ type Answer struct {
 	done    chan struct{} // closed with the last event
 
 	// The queue's goroutine's.
+	kept         *KeptConversations // the queue's
 	conversation *Conversation
 	parked       bool // the cache was full: goes on when another one has ended
 	lost         bool // the device, since the last token
@@ -55,36 +79,51 @@ type Answer struct {
 	more    chan struct{} // holds one
 }
 
-// NewQueue answers up to so many requests at once: at most the engine's MaxSessions; 0: so many.
-func (e *Engine) NewQueue(sessions int) (*Queue, error) {
+// NewQueue begins to answer requests. options may be nil.
+func (e *Engine) NewQueue(options *QueueOptions) (*Queue, error) {
 	info, err := e.Info()
 	if err != nil {
 		return nil, err
 	}
-	if most := int(info.MaxSessions); sessions <= 0 || sessions > most {
+	if options == nil {
+		options = &QueueOptions{}
+	}
+	most := int(info.MaxSessions)
+	sessions, kept := options.Sessions, options.Kept
+	if sessions <= 0 || sessions > most {
 		sessions = most
 	}
+	if kept == 0 || kept > most {
+		kept = most
+	} else if kept < 0 {
+		kept = 0
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	q := &Queue{engine: e, sessions: sessions, ctx: ctx, cancel: cancel,
-		wake: make(chan struct{}, 1), gone: make(chan struct{})}
+	q := &Queue{engine: e, maxSessions: most, sessions: sessions, kept: NewKeptConversations(kept),
+		ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), gone: make(chan struct{})}
 	go q.run()
 	return q, nil
 }
 
-// Close cancels the answers and waits until they have ended. Events that nobody receives by then are
-// dropped. To be called before the engine's.
+// Close cancels the answers, waits until they have ended, and closes kept conversations. Events that
+// nobody receives by then are dropped. To be called before the engine's.
 func (q *Queue) Close() {
 	q.mutex.Lock()
 	q.closed = true
 	q.mutex.Unlock()
 	q.cancel()
 	<-q.gone
+	for q.kept.DropOldest("") {
+	}
 }
+
+// Kept are the conversations of requests with KeepAs. The host may add to them.
+func (q *Queue) Kept() *KeptConversations { return q.kept }
 
 // Submit never blocks. What is wrong with the request, its answer says. The end of ctx ends the answer
 // early; it keeps its text.
 func (q *Queue) Submit(ctx context.Context, request Request) *Answer {
-	answer := &Answer{request: request, ctx: ctx, events: make(chan Event),
+	answer := &Answer{request: request, ctx: ctx, kept: q.kept, events: make(chan Event),
 		done: make(chan struct{}), more: make(chan struct{}, 1)}
 	go answer.forward(q.ctx)
 	q.mutex.Lock()
@@ -173,7 +212,7 @@ func (a *Answer) forward(queue context.Context) {
 	}
 }
 
-// end closes the session. For the queue's goroutine.
+// end closes or keeps the session. For the queue's goroutine.
 func (a *Answer) end(finish Finish, err error) {
 	var events []Event
 	if conversation := a.conversation; conversation != nil {
@@ -183,7 +222,11 @@ func (a *Answer) end(finish Finish, err error) {
 		}
 		a.reply = conversation.Reply()
 		a.stats, _ = conversation.Session().Stats()
-		conversation.Close()
+		if a.request.KeepAs != "" && finish != FinishError {
+			a.kept.Put(a.request.KeepAs, conversation, a.request.cacheSalt())
+		} else {
+			conversation.Close()
+		}
 		a.conversation = nil
 	}
 	a.finish, a.err = finish, err
@@ -267,13 +310,10 @@ func (q *Queue) open(answers []*Answer) {
 		if open >= q.sessions {
 			return
 		}
-		err := q.openOne(answer)
-		if needsResume(err) {
-			if err = q.engine.Resume(q.ctx, nil); err == nil {
-				err = q.openOne(answer)
-			}
-		}
+		opened, err := q.openOne(answer, open)
 		switch {
+		case err == nil && !opened:
+			return
 		case err == nil:
 			open++
 		case errors.Is(err, OutOfBlocks) && open > 0:
@@ -284,23 +324,109 @@ func (q *Queue) open(answers []*Answer) {
 	}
 }
 
-func (q *Queue) openOne(answer *Answer) error {
-	conversation, err := q.engine.NewConversation(answer.request.Session)
+// openOne opens a session for an answer. False if it has to wait for one of the others.
+func (q *Queue) openOne(answer *Answer, others int) (bool, error) {
+	request := &answer.request
+	var conversation *Conversation
+	err := q.resuming(func() (err error) {
+		conversation, err = q.takeKept(request)
+		return err
+	})
 	if err != nil {
-		return err
+		return false, err
 	}
-	if _, err = conversation.Sync(answer.request.Messages, answer.request.Chat); err != nil {
+	if conversation != nil {
+		var sampling Sampling
+		if request.Session != nil && request.Session.Sampling != nil {
+			sampling = *request.Session.Sampling
+		}
+		err = conversation.session.SetSampling(sampling)
+	} else {
+		full, failure := q.isFull()
+		if failure == nil && full && others > 0 {
+			return false, nil
+		}
+		err = q.resuming(func() (err error) {
+			conversation, err = q.engine.NewConversation(request.Session)
+			return err
+		})
+		if err != nil {
+			return false, err
+		}
+	}
+	if err == nil {
+		err = q.resuming(func() error {
+			_, err := conversation.Sync(request.Messages, request.Chat)
+			return err
+		})
+	}
+	if err != nil {
 		conversation.Close()
-		return err
+		return false, err
 	}
 	answer.conversation = conversation
-	return nil
+	return true, nil
+}
+
+// takeKept returns the kept conversation that the request continues, nil if there is none. It makes room
+// for a session.
+func (q *Queue) takeKept(request *Request) (*Conversation, error) {
+	salt := request.cacheSalt()
+	if request.KeepAs != "" {
+		if kept := q.kept.Take(request.KeepAs, salt); kept != nil {
+			return kept, nil
+		}
+	}
+	for {
+		full, err := q.isFull()
+		if err != nil {
+			return nil, err
+		}
+		if full && q.kept.DropOldest(request.Continues) {
+			continue
+		}
+		switch {
+		case request.Continues == "":
+			return nil, nil
+		case full:
+			return q.kept.Take(request.Continues, salt), nil
+		default:
+			return q.kept.Fork(request.Continues, salt)
+		}
+	}
+}
+
+func (q *Queue) isFull() (bool, error) {
+	metrics, err := q.engine.Metrics()
+	return int(metrics.Sessions) >= q.maxSessions, err
+}
+
+// resuming makes the call again where it needs the engine to be resumed.
+func (q *Queue) resuming(call func() error) error {
+	err := call()
+	if !needsResume(err) {
+		return err
+	}
+	if err = q.engine.Resume(q.ctx, nil); err != nil {
+		return err
+	}
+	return call()
 }
 
 // step computes a token of each answer that has a session.
 func (q *Queue) step(answers []*Answer) {
 	var batch, parked []*Answer
 	var conversations []*Conversation
+	for _, answer := range answers {
+		if answer.parked && q.kept.Len() > 0 {
+			// Their part of the cache is for those that compute.
+			for q.kept.DropOldest("") {
+			}
+			for _, other := range answers {
+				other.parked = false
+			}
+		}
+	}
 	for _, answer := range answers {
 		if answer.parked {
 			parked = append(parked, answer)

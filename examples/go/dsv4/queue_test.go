@@ -26,7 +26,7 @@ func openWith(t *testing.T, options *EngineOptions) *Engine {
 
 func newQueue(t *testing.T, engine *Engine) *Queue {
 	t.Helper()
-	queue := must(engine.NewQueue(0))(t)
+	queue := must(engine.NewQueue(nil))(t)
 	t.Cleanup(queue.Close)
 	return queue
 }
@@ -165,5 +165,93 @@ func TestQueueWithAFullCacheEndsTheLastIfNoneCanGoOn(t *testing.T) {
 	_, _, err := answers[3].Wait()
 	expectCode(t, err, OutOfBlocks)
 	// There is room again.
-	expect(t, received(queue.Submit(background, Request{Messages: user(question)})), answered)
+	kept := request(2)
+	kept.KeepAs = "kept"
+	_, _, err = queue.Submit(background, kept).Wait()
+	succeed(t, err)
+	expect(t, queue.Kept().Len(), 1)
+	// Kept conversations give theirs up.
+	expected = alone(t, engine, request(3))
+	expect(t, received(queue.Submit(background, request(3))), expected)
+	expect(t, queue.Kept().Len(), 1)
+	answers = []*Answer{queue.Submit(background, request(4)), queue.Submit(background, request(5))}
+	_, _, err = answers[0].Wait()
+	succeed(t, err)
+	expect(t, queue.Kept().Len(), 0)
+}
+
+func TestQueueKeepsContinuesAndBranchesFromConversations(t *testing.T) {
+	engine := openWith(t, &EngineOptions{MaxSessions: 2})
+	queue := newQueue(t, engine)
+	answer := func(request Request) (Message, Stats) {
+		t.Helper()
+		answer := queue.Submit(background, request)
+		reply, _, err := answer.Wait()
+		succeed(t, err)
+		return reply, answer.Stats()
+	}
+	first, one := answer(Request{Messages: user(question), KeepAs: "1"})
+	expect(t, queue.Kept().Len(), 1)
+	messages := append(user(question), first, user("What is the capital of Italy?")[0])
+	second, two := answer(Request{Messages: messages, KeepAs: "2", Continues: "1"})
+	expect(t, second.Content, "The capital of Italy is Rome.")
+	expect(t, two.CachedTokens, one.UsedTokens-1) // the last token was never computed
+	expect(t, queue.Kept().Len(), 2)
+	// Shares nothing.
+	_, other := answer(Request{Messages: user(question), KeepAs: "1",
+		Session: &SessionOptions{CacheSalt: 7}})
+	expect(t, other.CachedTokens, 0)
+	messages = append(messages, second, user(question)[0])
+	third, three := answer(Request{Messages: messages, KeepAs: "2"})
+	expect(t, third.Content, answered)
+	expect(t, three.CachedTokens, two.UsedTokens-1)
+	// All sessions are kept: a request takes the place of one, the oldest.
+	expect(t, queue.Kept().Len(), 2)
+	reply, _ := answer(Request{Messages: user(question)})
+	expect(t, reply.Content, answered)
+	expect(t, queue.Kept().Len(), 1)
+	expect(t, queue.Kept().Take("1", 7) == nil, true)
+	kept := queue.Kept().Take("2", 0)
+	expect(t, must(kept.Session().Stats())(t).UsedTokens, three.UsedTokens)
+	// One that the host adds is continued as well, and closed with the queue.
+	queue.Kept().Put("host", kept, 0)
+	reply, stats := answer(Request{Messages: user(question), KeepAs: "host"})
+	expect(t, reply.Content, answered)
+	expect(t, stats.CachedTokens > 0, true)
+	queue.Close()
+	expect(t, must(engine.Metrics())(t).Sessions, 0)
+}
+
+func TestQueueKeepsACancelledConversationAndNoneThatFailed(t *testing.T) {
+	engine := open(t)
+	queue := must(engine.NewQueue(&QueueOptions{Kept: 1}))(t)
+	t.Cleanup(queue.Close)
+	_, _, err := queue.Submit(background, Request{KeepAs: "failed"}).Wait()
+	expectCode(t, err, InvalidArgument)
+	expect(t, queue.Kept().Len(), 0)
+	long := story(3)
+	long.Session.Sampling.MaxTokens = 3000
+	long.Session.Sampling.BannedTokens = []int32{must(engine.Info())(t).EOSToken}
+	long.KeepAs = "story"
+	ctx, cancel := context.WithCancel(background)
+	ended := queue.Submit(ctx, long)
+	<-ended.Events()
+	cancel()
+	reply, _, err := ended.Wait()
+	expectCode(t, err, Cancelled)
+	expect(t, queue.Kept().Len(), 1)
+	messages := append(long.Messages, reply, user(question)[0])
+	next := queue.Submit(background, Request{Messages: messages, KeepAs: "story"})
+	reply, _, err = next.Wait()
+	succeed(t, err)
+	expect(t, strings.Contains(reply.Content, "Paris"), true)
+	expect(t, next.Stats().CachedTokens > 0, true)
+	// No more than Kept are kept.
+	received(queue.Submit(background, Request{Messages: user(question), KeepAs: "other"}))
+	expect(t, queue.Kept().Len(), 1)
+	expect(t, queue.Kept().Take("story", 0) == nil, true)
+	none := must(engine.NewQueue(&QueueOptions{Kept: -1}))(t)
+	received(none.Submit(background, Request{Messages: user(question), KeepAs: "none"}))
+	expect(t, none.Kept().Len(), 0)
+	none.Close()
 }

@@ -23,7 +23,8 @@
 //! threads; its sessions, conversations and tokenizer keep it open. A [`Session`], a
 //! [`Conversation`] and a [`Parser`] move between threads, but are used by one at a time, which the
 //! compiler sees to; a [`CancelHandle`] stops a session's work from any thread. A [`Queue`] answers many
-//! conversations at once, with a thread of its own; its answers are iterators and async streams.
+//! conversations at once, with a thread of its own, and keeps them by name; its answers are iterators
+//! and async streams.
 //!
 //! Closures given to the library may panic: the call that they were given to is cancelled, and the
 //! panic continues from there, so that none crosses C. Reference and limits of every call stand in the
@@ -35,6 +36,7 @@ mod conversation;
 mod engine;
 mod error;
 mod grammar;
+mod kept;
 mod log;
 mod memory;
 mod message;
@@ -55,10 +57,11 @@ pub use conversation::{Conversation, Events};
 pub use engine::{create_group_id, list_devices, serve_group, Engine, EngineOptions, GroupOptions};
 pub use error::{Error, Result};
 pub use grammar::{Grammar, ToolOptions};
+pub use kept::KeptConversations;
 pub use log::{clear_log, set_log};
 pub use message::{render_text, ChatOptions, Message, ToolCall};
 pub use parser::{Event, Parser, ParserOptions};
-pub use queue::{Answer, NextEvent, Outcome, Queue, Request};
+pub use queue::{Answer, NextEvent, Outcome, Queue, QueueOptions, Request};
 pub use reports::{
     Device, DeviceInfo, EngineIdentity, EngineInfo, EngineMetrics, Stats, SyncResult,
 };

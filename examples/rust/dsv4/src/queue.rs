@@ -3,9 +3,10 @@ use crate::codes::{Code, Finish};
 use crate::conversation::Conversation;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::kept::KeptConversations;
 use crate::message::{ChatOptions, Message};
-use crate::reports::Stats;
 use crate::parser::Event;
+use crate::reports::Stats;
 use crate::session::{CancelHandle, SessionOptions, Step};
 use std::collections::VecDeque;
 use std::future::Future;
@@ -20,6 +21,20 @@ pub struct Request {
     pub messages: Vec<Message>,
     pub chat: ChatOptions,
     pub session: SessionOptions,
+    /// The name under which the conversation is kept; None: it is closed. A kept conversation of this
+    /// name and salt is continued: what its messages have in common with these is not computed again.
+    pub keep_as: Option<String>,
+    /// The kept conversation that this one branches from, if none has the name `keep_as`.
+    pub continues: Option<String>,
+}
+
+/// Options of a [`Queue`].
+#[derive(Clone, Debug, Default)]
+pub struct QueueOptions {
+    /// The most requests that are answered at once, 1 to the engine's `max_sessions`; None: so many.
+    pub sessions: Option<usize>,
+    /// The most conversations that are kept, up to the engine's `max_sessions`; None: so many.
+    pub kept: Option<usize>,
 }
 
 /// What an answer came to.
@@ -34,8 +49,9 @@ pub struct Outcome {
 }
 
 /// Answers many requests on one engine at once. A thread of its own steps them all in one pass, each
-/// with the same results as alone. Requests wait for a session, first come, first served; where the
-/// cache is full, until others have ended. A suspended engine and a lost device are resumed.
+/// with the same results as alone. Requests wait for a session, first come, first served. Where the
+/// cache is full, kept conversations are closed, then requests wait until others have ended. A
+/// suspended engine and a lost device are resumed.
 ///
 /// Dropping it cancels the answers and waits for the thread.
 pub struct Queue {
@@ -44,14 +60,18 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Answers up to `sessions` requests at once: at most the engine's `max_sessions`; 0: so many.
-    pub fn new(engine: &Engine, sessions: usize) -> Result<Queue> {
+    pub fn new(engine: &Engine, options: &QueueOptions) -> Result<Queue> {
         let most = engine.info()?.max_sessions as usize;
-        let sessions = if sessions == 0 { most } else { sessions.min(most) };
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            inbox: Mutex::default(),
+            wake: Condvar::new(),
+            handles: Mutex::default(),
+            kept: KeptConversations::new(options.kept.map_or(most, |kept| kept.min(most))),
+        });
         let mut worker = Worker {
             engine: engine.clone(),
-            sessions,
+            max_sessions: most,
+            sessions: options.sessions.map_or(most, |sessions| sessions.clamp(1, most)),
             shared: shared.clone(),
             entries: Vec::new(),
         };
@@ -69,6 +89,11 @@ impl Queue {
         self.shared.wake.notify_all();
         Answer { cell, shared: self.shared.clone() }
     }
+
+    /// The conversations of requests with `keep_as`. The host may add to them.
+    pub fn kept(&self) -> &KeptConversations {
+        &self.shared.kept
+    }
 }
 
 impl Drop for Queue {
@@ -79,6 +104,8 @@ impl Drop for Queue {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+        // Answers, which may live on, share them.
+        while self.shared.kept.drop_oldest(None) {}
     }
 }
 
@@ -202,12 +229,12 @@ impl Cell {
     }
 }
 
-#[derive(Default)]
 struct Shared {
     inbox: Mutex<Inbox>,
     wake: Condvar,
     // Of the sessions that are stepped, for a queue that closes.
     handles: Mutex<Vec<CancelHandle>>,
+    kept: KeptConversations,
 }
 
 #[derive(Default)]
@@ -239,6 +266,7 @@ struct Entry {
 // The thread. Entries are in the order of their requests.
 struct Worker {
     engine: Engine,
+    max_sessions: usize, // the engine's
     sessions: usize,
     shared: Arc<Shared>,
     entries: Vec<Entry>,
@@ -283,15 +311,22 @@ impl Worker {
         let mut entry = self.entries.remove(i);
         let mut events = Vec::new();
         let mut outcome = Outcome { finish, reply: Message::assistant(""), stats: None };
-        if let Some(conversation) = &mut entry.conversation {
+        if let Some(mut conversation) = entry.conversation.take() {
+            // No `Answer::cancel` reaches a conversation that is kept.
+            let handle = lock(&entry.cell.state).handle.take();
+            if let Some(handle) = handle {
+                handle.resume();
+            }
             let turn = conversation.end_turn();
             if finish == Finish::CANCELLED || error.is_some() {
                 events = turn.unwrap_or_default();
             }
             outcome.reply = conversation.reply().clone();
             outcome.stats = conversation.session().stats().ok();
+            if let (None, Some(name)) = (&error, entry.request.keep_as.take()) {
+                self.shared.kept.put(name, conversation, entry.request.session.cache_salt);
+            }
         }
-        drop(entry.conversation);
         entry.cell.put(events, Some((outcome, error)));
         for other in &mut self.entries {
             other.parked = false;
@@ -310,14 +345,9 @@ impl Worker {
             if open >= self.sessions {
                 return;
             }
-            let opened = match self.open_one(i) {
-                Err(error) if needs_resume(&error) => {
-                    self.engine.resume().and_then(|()| self.open_one(i))
-                }
-                opened => opened,
-            };
-            match opened {
-                Ok(()) => i += 1,
+            match self.open_one(i, open) {
+                Ok(true) => i += 1,
+                Ok(false) => return,
                 // Sessions of the host's own take the place.
                 Err(error) if error.code() == Code::OUT_OF_BLOCKS && open > 0 => return,
                 Err(error) => self.end(i, Finish::ERROR, Some(error)),
@@ -325,10 +355,19 @@ impl Worker {
         }
     }
 
-    fn open_one(&mut self, i: usize) -> Result<()> {
+    // False if the request has to wait for one of the `others`.
+    fn open_one(&mut self, i: usize, others: usize) -> Result<bool> {
+        let request = &self.entries[i].request;
+        let mut conversation = match self.resuming(|| self.take_kept(request))? {
+            Some(mut kept) => {
+                kept.session_mut().set_sampling(&request.session.sampling)?;
+                kept
+            }
+            None if others > 0 && self.is_full()? => return Ok(false),
+            None => self.resuming(|| self.engine.conversation_with(&request.session))?,
+        };
+        self.resuming(|| conversation.sync(&request.messages, &request.chat))?;
         let entry = &mut self.entries[i];
-        let mut conversation = self.engine.conversation_with(&entry.request.session)?;
-        conversation.sync(&entry.request.messages, &entry.request.chat)?;
         let handle = conversation.session().cancel_handle();
         let mut state = lock(&entry.cell.state);
         if state.cancelled {
@@ -336,10 +375,49 @@ impl Worker {
         }
         state.handle = Some(handle);
         entry.conversation = Some(conversation);
-        Ok(())
+        Ok(true)
+    }
+
+    // The kept conversation that the request continues, if there is one. Makes room for a session.
+    fn take_kept(&self, request: &Request) -> Result<Option<Conversation>> {
+        let (kept, salt) = (&self.shared.kept, request.session.cache_salt);
+        if let Some(name) = &request.keep_as {
+            if let Some(conversation) = kept.take(name, salt) {
+                return Ok(Some(conversation));
+            }
+        }
+        let continues = request.continues.as_deref();
+        while self.is_full()? && kept.drop_oldest(continues) {}
+        match continues {
+            Some(name) if self.is_full()? => Ok(kept.take(name, salt)),
+            Some(name) => kept.fork(name, salt),
+            None => Ok(None),
+        }
+    }
+
+    fn is_full(&self) -> Result<bool> {
+        Ok(self.engine.metrics()?.sessions as usize >= self.max_sessions)
+    }
+
+    // Makes the call again where it needs the engine to be resumed.
+    fn resuming<T>(&self, mut call: impl FnMut() -> Result<T>) -> Result<T> {
+        match call() {
+            Err(error) if needs_resume(&error) => {
+                self.engine.resume()?;
+                call()
+            }
+            result => result,
+        }
     }
 
     fn step(&mut self) {
+        if self.entries.iter().any(|entry| entry.parked) && !self.shared.kept.is_empty() {
+            // Their part of the cache is for those that compute.
+            while self.shared.kept.drop_oldest(None) {}
+            for entry in &mut self.entries {
+                entry.parked = false;
+            }
+        }
         let mut batch: Vec<usize> = Vec::new();
         let mut conversations: Vec<&mut Conversation> = Vec::new();
         let mut handles = Vec::new();
