@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# usage: verify_command_line_test.sh DSV4_VERIFY SOURCE_DIR
+# usage: verify_command_line_test.sh DSV4_VERIFY SOURCE_DIR RECORDED_TEXTS_DIR
 # Exit codes and messages of dsv4-verify for mistakes, and that it leaves nothing behind.
 set -eu
 verify=$1
@@ -137,7 +137,7 @@ echo '[{"text": "a", "ids": [5], "decoded": "a"}]' >"$work/cases.json"
 expect 1 "1 cases, 1 mismatches" tokenizer "$2/models/dsv4-tiny/tokenizer.json" "$work/cases.json"
 
 # The chat format: one planted mismatch of each kind, and files that are not cases.
-cases=$oracle/encoding_cases.json
+cases=$3/encoding_cases.json
 first='{"encode": [{"messages": [{"role": "ROLE", "content": "a"}], "options": {"thinking_mode": "chat",
   "reasoning_effort": null, "drop_thinking": true, "add_default_bos_token": false}, RESULT}], "parse": []}'
 # encode_case ROLE RESULT

@@ -5,8 +5,8 @@ usage: python3 tools/tinymodel/tokenizer_cases.py TOKENIZER_JSON SEED_CASES_JSON
 
 TOKENIZER_JSON   e.g. models/dsv4-tiny/tokenizer.json
 SEED_CASES_JSON  a list of {"text": ...} whose texts are recorded too, e.g.
-                 tests/oracle/tokenizer_v3_cases.json
-OUT_FOLDER       gets dsv4_tiny_tokenizer_cases.json, a list of {text, ids, decoded} (added tokens matched,
+                 tokenizer_v3_cases.json of tests/recorded_texts.tar.xz
+OUT_FOLDER       gets dsv4_tiny_tokenizer_cases.json (also for that archive), a list of {text, ids, decoded} (added tokens matched,
                  none skipped when decoding), dsv4_tiny_decode_cases.json, a list of {ids, decoded,
                  decoded_skip_special} of random ids, and unicode_classes.json, the code point ranges of
                  each class of a split pattern.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversations as structs: every recorded conversation of the published encoder
-// (tests/oracle/encoding_cases.json), converted field by field and synced to a session, against its
+// (encoding_cases.json), converted field by field and synced to a session, against its
 // prompt and against the ids of its JSON form; and the errors of each field.
 #include <dsv4/dsv4.h>
 

@@ -70,7 +70,7 @@ TEST_CASE("prompts are those of the published encoders") {
 }
 
 TEST_CASE("the encoders have the recorded efforts, and refuse others") {
-  const JsonValue document = test::Document("tests/oracle/encoding_cases_0731.json");
+  const JsonValue document = test::RecordedDocument("encoding_cases_0731.json");
   const JsonValue& efforts = *document.Find("efforts");
   CHECK(efforts.AsObject()->size() == 3);
   for (const JsonMember& effort : *efforts.AsObject()) {

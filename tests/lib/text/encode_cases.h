@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recorded conversations of tests/oracle/encoding_cases.json, and those of the newer encoder.
+// The recorded conversations of encoding_cases.json (tests/oracle/README.md), and those of the
+// newer encoder.
 #pragma once
 
 #include <string>
@@ -50,13 +51,13 @@ inline std::vector<EncodeCase> EncodeCasesOf(const JsonValue& document, ChatEnco
 }
 
 inline const std::vector<EncodeCase>& EncodeCases() {
-  static const JsonValue document = Document("tests/oracle/encoding_cases.json");
+  static const JsonValue document = RecordedDocument("encoding_cases.json");
   static const std::vector<EncodeCase> cases = EncodeCasesOf(document, ChatEncoder::kPreview);
   return cases;
 }
 
 inline const std::vector<EncodeCase>& EncodeCases0731() {
-  static const JsonValue document = Document("tests/oracle/encoding_cases_0731.json");
+  static const JsonValue document = RecordedDocument("encoding_cases_0731.json");
   static const std::vector<EncodeCase> cases = EncodeCasesOf(document, ChatEncoder::k0731);
   return cases;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recorded completions of tests/oracle/encoding_cases.json with what the published parser makes
-// of them.
+// The recorded completions of encoding_cases.json (tests/oracle/README.md) with what the published
+// parser makes of them.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ struct ParseCase {
 };
 
 inline std::vector<ParseCase> ReadParseCases() {
-  const JsonValue document = Document("tests/oracle/encoding_cases.json");
+  const JsonValue document = RecordedDocument("encoding_cases.json");
   std::vector<ParseCase> cases;
   for (const JsonValue& item : *document.Find("parse")->AsArray()) {
     ParseCase one;

@@ -117,7 +117,7 @@ TEST_CASE("a literal splits at itself alone") {
 
 TEST_CASE("the interpreter gives the pieces of machine code") {
   const JsonValue tokenizer = test::Document("models/dsv4-tiny/tokenizer.json");
-  const auto cases = test::TokenizerCases("tests/lib/text/dsv4_tiny_tokenizer_cases.json");
+  const auto cases = test::TokenizerCases("dsv4_tiny_tokenizer_cases.json");
   int regexes = 0;
   for (const JsonValue& step : *tokenizer.Find("pre_tokenizer")->Find("pretokenizers")->AsArray()) {
     if (!step.Find("pattern")) continue;

@@ -52,7 +52,7 @@ std::vector<int32_t> ByteIds(absl::string_view bytes) {
 }
 
 TEST_CASE("a stream gives the text of its ids") {
-  for (const auto& c : test::TokenizerCases("tests/lib/text/dsv4_tiny_tokenizer_cases.json")) {
+  for (const auto& c : test::TokenizerCases("dsv4_tiny_tokenizer_cases.json")) {
     REQUIRE(Streamed(c.ids) == c.decoded);
   }
 }

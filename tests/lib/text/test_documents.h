@@ -22,11 +22,18 @@ inline std::string FileText(const std::string& path) {
   return *std::move(text);
 }
 
-// `path` is relative to the source tree.
-inline JsonValue Document(const std::string& path) {
-  auto value = ParseJson(FileText(DSV4_SOURCE_DIR "/" + path), path, int64_t{1} << 28);
+inline JsonValue DocumentAt(const std::string& path) {
+  auto value = ParseJson(FileText(path), path, int64_t{1} << 28);
   REQUIRE_OK(value);
   return *std::move(value);
+}
+// `path` is relative to the source tree.
+inline JsonValue Document(const std::string& path) {
+  return DocumentAt(DSV4_SOURCE_DIR "/" + path);
+}
+// A document of tests/recorded_texts.tar.xz.
+inline JsonValue RecordedDocument(const std::string& name) {
+  return DocumentAt(DSV4_BUILT_MODELS "/../recorded/" + name);
 }
 
 inline const Tokenizer& TinyTokenizer() {
@@ -53,8 +60,8 @@ struct TokenizerCase {
   std::string decoded;
 };
 
-inline std::vector<TokenizerCase> TokenizerCases(const std::string& path) {
-  const JsonValue document = Document(path);
+inline std::vector<TokenizerCase> TokenizerCases(const std::string& name) {
+  const JsonValue document = RecordedDocument(name);
   std::vector<TokenizerCase> cases;
   for (const JsonValue& item : *document.AsArray()) {
     cases.push_back({*item.Find("text")->AsString(), IdsOf(*item.Find("ids")),

@@ -212,7 +212,7 @@ TEST_CASE("merges may be pairs") {
   REQUIRE(changed == 1776);
   auto tokenizer = Tokenizer::FromJson(json, "t.json");
   REQUIRE_OK(tokenizer);
-  for (const auto& c : test::TokenizerCases("tests/lib/text/dsv4_tiny_tokenizer_cases.json")) {
+  for (const auto& c : test::TokenizerCases("dsv4_tiny_tokenizer_cases.json")) {
     REQUIRE(*(*tokenizer)->Encode(c.text, {.added_tokens = true}) == c.ids);
   }
 }

@@ -34,7 +34,7 @@ void CheckCases(const Tokenizer& tokenizer, const std::vector<test::TokenizerCas
 }
 
 TEST_CASE("the bundled tokenizer encodes and decodes as the HF library") {
-  const auto cases = test::TokenizerCases("tests/lib/text/dsv4_tiny_tokenizer_cases.json");
+  const auto cases = test::TokenizerCases("dsv4_tiny_tokenizer_cases.json");
   REQUIRE(cases.size() >= 1000);
   CheckCases(test::TinyTokenizer(), cases);
 }
@@ -46,7 +46,7 @@ TEST_CASE("the family's tokenizer encodes and decodes as the HF library") {
   }
   auto tokenizer = Tokenizer::Load(DSV4_FAMILY_TOKENIZER);
   REQUIRE_OK(tokenizer);
-  CheckCases(**tokenizer, test::TokenizerCases("tests/oracle/tokenizer_v3_cases.json"));
+  CheckCases(**tokenizer, test::TokenizerCases("tokenizer_v3_cases.json"));
 }
 
 TEST_CASE("with added tokens off none comes out and the text stays") {
@@ -57,7 +57,7 @@ TEST_CASE("with added tokens off none comes out and the text stays") {
     is_added[*token.Find("id")->AsInt64()] = true;
   }
   int with_added = 0;
-  for (const auto& c : test::TokenizerCases("tests/lib/text/dsv4_tiny_tokenizer_cases.json")) {
+  for (const auto& c : test::TokenizerCases("dsv4_tiny_tokenizer_cases.json")) {
     bool spells_one = false;
     for (const int32_t id : c.ids) spells_one = spells_one || is_added[id];
     const Ids ids = *tokenizer.Encode(c.text);
@@ -179,7 +179,7 @@ TEST_CASE("a megabyte of anything is tokenised in time that grows with its lengt
 }
 
 TEST_CASE("threads share one tokenizer") {
-  const auto cases = test::TokenizerCases("tests/lib/text/dsv4_tiny_tokenizer_cases.json");
+  const auto cases = test::TokenizerCases("dsv4_tiny_tokenizer_cases.json");
   const Tokenizer& tokenizer = test::TinyTokenizer();
   std::vector<int> wrong(4);
   std::vector<std::thread> threads;
