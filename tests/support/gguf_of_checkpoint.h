@@ -3,13 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "lib/config/config.h"
-#include "lib/io/checkpoint.h"
 #include "tests/support/gguf_image.h"
+#include "tests/support/gguf_tensor_bytes.h"
 
 namespace dsv4::test {
 
@@ -21,14 +20,6 @@ std::string GgufOfCheckpoint(const std::string& folder);
 // The keys of `c` with the prefix `architecture`, of `layers` blocks.
 void AddGgufKeys(const ModelConfig& c, const std::string& architecture, int64_t layers,
                  const std::vector<int32_t>& ratios, int64_t hash_layers, GgufImage* image);
-
-// Names of a block's tensors in checkpoints, and in GGUF files.
-const std::map<std::string, std::string>& GgufBlockNames();
-// The same of the experts' matrices: "w1" and "ffn_gate_exps".
-const std::map<std::string, std::string>& GgufExpertNames();
-
-// The values of a matrix of BF16, FP8 or MXFP4.
-std::vector<float> ValuesOf(const Checkpoint& checkpoint, const std::string& name);
 
 // As BF16. REQUIRES: it has all of these values.
 std::string Bf16Bytes(const std::vector<float>& values);

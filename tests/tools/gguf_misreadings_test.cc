@@ -251,12 +251,7 @@ class Probe {
 
 TEST_CASE("the recorded logits find each misreading of a format") {
   std::set<BlockType> found;
-  bool all = true;
   for (const char* name : {"tiny-mxfp4", "tiny-ds4-q2", "tiny-ud"}) {
-    if (!test::HasGguf(name)) {
-      all = false;
-      continue;
-    }
     Probe probe(name);
     CHECK(probe.Distance(probe.right) <= 2e-5);
     for (const Misreading& misreading : Misreadings()) {
@@ -280,8 +275,8 @@ TEST_CASE("the recorded logits find each misreading of a format") {
       }
     }
   }
-  // All formats of the models but BF16 and the like; tiny-mxfp4 has two.
-  CHECK(found.size() == (all ? 11 : 2));
+  // All formats of the models but BF16 and the like.
+  CHECK(found.size() == 11);
 }
 
 // Rows of `bytes` each: row i of the result is row from(i).
@@ -406,7 +401,6 @@ std::vector<WrongModel> WrongModels() {
 
 TEST_CASE("the recorded logits find tensors that are put together wrongly") {
   for (const char* name : {"tiny-ds4-q2", "tiny-ud"}) {
-    if (!test::HasGguf(name)) continue;
     Probe probe(name);
     for (const WrongModel& wrong : WrongModels()) {
       EditedGguf model = probe.right;
@@ -421,7 +415,6 @@ TEST_CASE("the recorded logits find tensors that are put together wrongly") {
 }
 
 TEST_CASE("the recorded logits find offsets that count from another part of a split file") {
-  if (!test::HasGguf("tiny-ud")) return;
   Probe probe("tiny-ud");
   EditedGguf model = probe.right;
   std::string first;  // the data of the second file, the first that has some
@@ -441,7 +434,6 @@ TEST_CASE("the recorded logits find offsets that count from another part of a sp
 }
 
 TEST_CASE("the recorded layers find YaRN where the model has none, and none where it has it") {
-  if (!test::HasGguf("tiny-ds4-q2")) return;
   Probe probe("tiny-ds4-q2");
   CHECK(probe.DistanceAfter300("p300.prefill.layer0.attn_out") <= 2e-5);
   rope_plant = RopePlant::kYarnEverywhere;
@@ -453,13 +445,12 @@ TEST_CASE("the recorded layers find YaRN where the model has none, and none wher
 }
 
 TEST_CASE("keys that mislead do not") {
-  if (!test::HasGguf("tiny-ds4-q2")) return;
   Probe probe("tiny-ds4-q2");
   std::set<std::string> seen;
   for (const auto& [name, value] : probe.right.keys) seen.insert(name);
   // There is no such block, and no such layer.
   CHECK(seen.count("deepseek4.nextn_predict_layers") == 1);
-  const absl::StatusOr<GgufModel> file = OpenGguf(test::OtherGgufFolder() + "tiny-ds4-q2.gguf");
+  const absl::StatusOr<GgufModel> file = OpenGguf(DSV4_BUILT_MODELS "/gguf/tiny-ds4-q2.gguf");
   REQUIRE_OK(file);
   CHECK(file->Find("deepseek4.nextn_predict_layers")->AsInt64() == 1);
   CHECK(file->Find("deepseek4.compress_ratios") == nullptr);
@@ -476,7 +467,6 @@ TEST_CASE("keys that mislead do not") {
 }
 
 TEST_CASE("dimensions in another order, and a head that is not there, are refused by name") {
-  if (!test::HasGguf("tiny-ds4-q2")) return;
   Probe probe("tiny-ds4-q2");
   const auto refused = [&](const std::string& name, const char* message) {
     EditedGguf model = probe.right;

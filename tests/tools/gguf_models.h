@@ -3,9 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -33,35 +30,18 @@ inline OracleCase GgufCase(bool drafter = false) {
   return *std::move(loaded);
 }
 
-// The folder of the models that the repository is too small for, or "".
-inline std::string OtherGgufFolder() {
-  const char* const folder = std::getenv("DSV4_TEST_GGUF");
-  return folder == nullptr ? "" : std::string(folder) + "/";
-}
-
-// Whether a model is there; says once if it is not.
-inline bool HasGguf(const std::string& model) {
-  if (model == "tiny-mxfp4" || !OtherGgufFolder().empty()) return true;
-  static std::set<std::string> said;
-  if (!said.insert(model).second) return false;
-  std::printf("information: %s is not tested: DSV4_TEST_GGUF names no folder with it\n",
-              model.c_str());
-  return false;
-}
-
 inline ExpectedTensors GgufExpected(const std::string& model) {
-  absl::StatusOr<ExpectedTensors> expected = ExpectedTensors::Open(
-      (model == "tiny-mxfp4" ? kGgufFolder : OtherGgufFolder() + "expected/") + model +
-      ".safetensors");
+  absl::StatusOr<ExpectedTensors> expected =
+      ExpectedTensors::Open(kGgufFolder + model + ".safetensors");
   REQUIRE_OK(expected);
   return *std::move(expected);
 }
 
 // The file of "tiny-ds4-q2", "tiny-ud" or "tiny-mxfp4". The last one is written to `folder`.
-// REQUIRES: HasGguf(model).
 inline std::string GgufFileOf(const std::string& model, const TempFolder& folder) {
-  if (model == "tiny-ud") return OtherGgufFolder() + "tiny-ud-00002-of-00003.gguf";
-  if (model != "tiny-mxfp4") return OtherGgufFolder() + model + ".gguf";
+  const std::string built = DSV4_BUILT_MODELS "/gguf/";
+  if (model == "tiny-ud") return built + "tiny-ud-00002-of-00003.gguf";
+  if (model != "tiny-mxfp4") return built + model + ".gguf";
   REQUIRE_OK(WriteOracleCheckpoint(GgufCase(true), folder.File("case")));
   return folder.Write(model + ".gguf", GgufOfCheckpoint(folder.File("case")));
 }

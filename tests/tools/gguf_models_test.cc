@@ -14,7 +14,6 @@ using test::GgufCase;
 using test::GgufDistance;
 using test::GgufExpected;
 using test::GgufFileOf;
-using test::HasGguf;
 using test::RunGguf;
 using test::TempFolder;
 
@@ -52,7 +51,6 @@ void CheckLogits(const OracleTensors& tensors, const ExpectedTensors& expected, 
 TEST_CASE("without roundings the logits and layers of the models are the recorded ones") {
   const TempFolder folder;
   for (const std::string& model : kModels) {
-    if (!HasGguf(model)) continue;
     INFO(model);
     const ExpectedTensors expected = GgufExpected(model);
     const auto tensors = RunGguf(GgufCase(), GgufFileOf(model, folder), Numerics::kExact);
@@ -72,7 +70,6 @@ TEST_CASE("without roundings the logits and layers of the models are the recorde
 TEST_CASE("with the model's own quantisers the logits and layers are the recorded ones") {
   const TempFolder folder;
   for (const std::string& model : kModels) {
-    if (!HasGguf(model)) continue;
     INFO(model);
     const ExpectedTensors expected = GgufExpected(model);
     const auto tensors = RunGguf(GgufCase(), GgufFileOf(model, folder), Numerics::kFp32);
@@ -90,7 +87,6 @@ TEST_CASE("with the model's own quantisers the logits and layers are the recorde
 TEST_CASE("published numerics hold on the models") {
   const TempFolder folder;
   for (const std::string& model : kModels) {
-    if (!HasGguf(model)) continue;
     for (const Backend backend : {Backend::kReference, Backend::kCpu}) {
       std::string lines;
       OracleOptions options;
