@@ -47,7 +47,8 @@ BEGIN {
   allow("capi", "include lib/base lib/tensor lib/device lib/io lib/text lib/grammar lib/sampling lib/config lib/experts lib/step " \
         "lib/engine lib/session lib/proof")
   allow("examples", "include")
-  allow("tests/capi", "include tests/support/catch.h")
+  public_tests = "include tests/support/catch.h tests/support/wrapped_engine_step.h"
+  allow("tests/capi", public_tests)
   # Tests, tools, benchmarks and fuzz targets look at anything.
   anything = base " lib kernels capi include tests benchmarks tools"
   allow("tests", anything)
@@ -55,7 +56,7 @@ BEGIN {
   allow("benchmarks", anything " examples/console")
   allow("fuzz", anything " examples/dsv4-server")
   allow("tests/capi/recorded", anything)
-  allow("tests/examples/desktop", "include examples/desktop tests/support/catch.h")
+  allow("tests/examples/desktop", "examples/desktop " public_tests)
   allow("tests/examples/dsv4-server", anything " examples/dsv4-server/http_parser.h examples/dsv4-server/log.h")
   # Programs like dsv4-chat, with which they share files; not examples, so their locks are the library's.
   allow("benchmarks/dsv4-bench", "include examples/console lib/base/mutex.h benchmarks/clock.h")

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/capi/hpp_expect.h"
+#include "tests/support/wrapped_engine_step.h"
 
 namespace {
 
@@ -40,28 +41,14 @@ dsv4_error* NewError() {
 
 }  // namespace
 
-extern "C" {
-
-dsv4_status __real_dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions,
-                                    size_t count, dsv4_parser_event_fn callback, void* const* users,
-                                    dsv4_step_result* const* results, dsv4_status* statuses,
-                                    dsv4_error** errors, dsv4_error** error);
-dsv4_status __wrap_dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions,
-                                    size_t count, dsv4_parser_event_fn callback, void* const* users,
-                                    dsv4_step_result* const* results, dsv4_status* statuses,
-                                    dsv4_error** errors, dsv4_error** error) {
+dsv4_status dsv4::test::WrappedEngineStep(const EngineStep& step) {
   if (calls != nullptr && calls->before_step) calls->before_step();
-  if (calls != nullptr && calls->lost_steps > 0) {
-    --calls->lost_steps;
-    for (size_t i = 0; i < count; ++i) {
-      statuses[i] = DSV4_ERR_DEVICE_LOST;
-      errors[i] = NewError();
-    }
-    return DSV4_OK;
-  }
-  return __real_dsv4_engine_step(engine, sessions, count, callback, users, results, statuses,
-                                 errors, error);
+  if (calls == nullptr || calls->lost_steps == 0) return step.Real();
+  --calls->lost_steps;
+  return step.Lose(NewError);
 }
+
+extern "C" {
 
 dsv4_status __real_dsv4_engine_resume(dsv4_engine* engine, dsv4_progress_fn progress,
                                       void* progress_user, dsv4_error** error);

@@ -15,6 +15,8 @@
 #include <sstream>
 #include <string>
 
+#include "tests/support/wrapped_engine_step.h"
+
 extern "C" {
 dsv4_status __real_dsv4_engine_open(const char* path, const dsv4_engine_options* options,
                                     dsv4_engine** engine, dsv4_error** error);
@@ -65,6 +67,10 @@ dsv4_status Fail(dsv4_error** error) {
 
 }  // namespace
 
+dsv4_status dsv4::test::WrappedEngineStep(const EngineStep& step) {
+  return LosesDevice() ? step.Lose(NewError) : step.Real();
+}
+
 extern "C" {
 
 dsv4_status __wrap_dsv4_engine_open(const char* path, const dsv4_engine_options* options,
@@ -97,25 +103,6 @@ dsv4_status __wrap_dsv4_session_step(dsv4_session* session, dsv4_parser_event_fn
                                      void* user, dsv4_step_result* result, dsv4_error** error) {
   return LosesDevice() ? Fail(error)
                        : __real_dsv4_session_step(session, callback, user, result, error);
-}
-
-dsv4_status __real_dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions,
-                                    size_t count, dsv4_parser_event_fn callback, void* const* users,
-                                    dsv4_step_result* const* results, dsv4_status* statuses,
-                                    dsv4_error** errors, dsv4_error** error);
-dsv4_status __wrap_dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions,
-                                    size_t count, dsv4_parser_event_fn callback, void* const* users,
-                                    dsv4_step_result* const* results, dsv4_status* statuses,
-                                    dsv4_error** errors, dsv4_error** error) {
-  if (!LosesDevice()) {
-    return __real_dsv4_engine_step(engine, sessions, count, callback, users, results, statuses,
-                                   errors, error);
-  }
-  for (size_t i = 0; i < count; ++i) {
-    statuses[i] = DSV4_ERR_DEVICE_LOST;
-    errors[i] = NewError();
-  }
-  return DSV4_OK;
 }
 
 }  // extern "C"

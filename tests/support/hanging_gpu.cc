@@ -19,6 +19,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/proof/open_best.h"
 #include "tests/support/fake_cuda_runtime.h"
+#include "tests/support/wrapped_engine_step.h"
 
 namespace {
 
@@ -43,6 +44,11 @@ bool IsListed(const char* variable, int number) {
 
 }  // namespace
 
+dsv4_status dsv4::test::WrappedEngineStep(const EngineStep& step) {
+  if (IsListed("DSV4_TEST_HANGING_STEPS", ++*steps)) HangFakeCuda();
+  return step.Real();
+}
+
 extern "C" {
 
 dsv4_status __wrap_dsv4_engine_open(const char* path, const dsv4_engine_options* options,
@@ -57,19 +63,6 @@ dsv4_status __wrap_dsv4_engine_open(const char* path, const dsv4_engine_options*
     *engine = handle.release();
     return absl::OkStatus();
   });
-}
-
-dsv4_status __real_dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions,
-                                    size_t count, dsv4_parser_event_fn callback, void* const* users,
-                                    dsv4_step_result* const* results, dsv4_status* statuses,
-                                    dsv4_error** errors, dsv4_error** error);
-dsv4_status __wrap_dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions,
-                                    size_t count, dsv4_parser_event_fn callback, void* const* users,
-                                    dsv4_step_result* const* results, dsv4_status* statuses,
-                                    dsv4_error** errors, dsv4_error** error) {
-  if (IsListed("DSV4_TEST_HANGING_STEPS", ++*steps)) dsv4::test::HangFakeCuda();
-  return __real_dsv4_engine_step(engine, sessions, count, callback, users, results, statuses,
-                                 errors, error);
 }
 
 }  // extern "C"

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tests/support/catch.h"
+#include "tests/support/wrapped_engine_step.h"
 
 namespace desktop {
 namespace {
@@ -22,26 +23,16 @@ dsv4_error* NewError(const char* message) {
 
 }  // namespace
 
-extern "C" {
+}  // namespace desktop
 
-dsv4_status __real_dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions,
-                                    size_t count, dsv4_parser_event_fn callback, void* const* users,
-                                    dsv4_step_result* const* results, dsv4_status* statuses,
-                                    dsv4_error** errors, dsv4_error** error);
-dsv4_status __wrap_dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions,
-                                    size_t count, dsv4_parser_event_fn callback, void* const* users,
-                                    dsv4_step_result* const* results, dsv4_status* statuses,
-                                    dsv4_error** errors, dsv4_error** error) {
-  if (!library_calls.loses_device()) {
-    return __real_dsv4_engine_step(engine, sessions, count, callback, users, results, statuses,
-                                   errors, error);
-  }
-  for (size_t i = 0; i < count; ++i) {
-    statuses[i] = DSV4_ERR_DEVICE_LOST;
-    errors[i] = NewError("gone");
-  }
-  return DSV4_OK;
+dsv4_status dsv4::test::WrappedEngineStep(const EngineStep& step) {
+  return desktop::library_calls.loses_device() ? step.Lose([] { return desktop::NewError("gone"); })
+                                               : step.Real();
 }
+
+namespace desktop {
+
+extern "C" {
 
 dsv4_status __real_dsv4_engine_resume(dsv4_engine* engine, dsv4_progress_fn progress,
                                       void* progress_user, dsv4_error** error);
