@@ -36,7 +36,9 @@ absl::Status Device::Check(const DeviceOptions& options) {
     DSV4_RETURN_IF_ERROR(DriverReturns());
     return CudaDevice::Check(options.index);
 #else
-    return Unsupported("this build has no CUDA backend (DSV4_CUDA=OFF)");
+    return Unsupported(
+        "this build has no CUDA backend: to use a GPU, install the CUDA toolkit 13 (with nvcc) and "
+        "build dsv4 again, without DSV4_CUDA=OFF");
 #endif
   }
   if (options.index != 0)

@@ -78,6 +78,17 @@ TEST_CASE("a device is opened with the threads asked for, or refused by name") {
   REQUIRE_FAILS(Device::Open({.index = 1}), absl::StatusCode::kInvalidArgument, "cpu:1");
 }
 
+#ifndef DSV4_HAVE_CUDA
+TEST_CASE("a build without CUDA says what a GPU needs") {
+  const char* const needs = "install the CUDA toolkit 13 (with nvcc) and build dsv4 again";
+  REQUIRE_FAILS(Device::Open({.kind = DeviceKind::kCuda}), absl::StatusCode::kUnimplemented, needs);
+  const std::vector<DeviceListing> gpus = Device::ListGpus();
+  REQUIRE(gpus.size() == 1);
+  CHECK(gpus[0].index == -1);
+  CHECK(gpus[0].reason.find(needs) != std::string::npos);
+}
+#endif
+
 TEST_CASE("a buffer is zero, aligned, movable; an impossible one is refused with its purpose") {
   absl::StatusOr<Buffer> buffer = Buffer::AllocateHost(1000, "test rows");
   REQUIRE_OK(buffer);
