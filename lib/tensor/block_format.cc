@@ -161,8 +161,8 @@ bool HasNonFiniteBlocks(BlockType type, const uint8_t* data, int64_t k) {
   const auto is_bad = [](const uint8_t* p) { return (p[1] & 0x7c) == 0x7c; };
   for (int64_t i = 0; i < k / info.elements; ++i) {
     const uint8_t* const block = data + i * info.bytes;
-    if (info.scale_at >= 0) bad |= is_bad(block + info.scale_at);
-    if (info.min_at >= 0) bad |= is_bad(block + info.min_at);
+    if (info.f16_scale_at >= 0) bad |= is_bad(block + info.f16_scale_at);
+    if (info.f16_min_at >= 0) bad |= is_bad(block + info.f16_min_at);
     if (type == BlockType::kMxfp4) bad |= block[0] == 255;
     if (type == BlockType::kIq1M) {
       // The upper byte of the scale lies in the upper nibbles of two words.

@@ -55,10 +55,10 @@ struct BlockInfo {
   uint32_t gguf_id = 0;   // the number of the type in a GGUF file
   int64_t elements = 0;   // of a block
   int64_t bytes = 0;      // of a block
-  int scale_at = -1;      // byte of the block at which its f16 scale lies; -1: it has none
-  int min_at = -1;        // the same of the f16 minimum, or of the minima's scale
+  int f16_scale_at = -1;  // byte of the block at which its f16 scale lies; -1: it has none
+  int f16_min_at = -1;    // the same of the f16 minimum, or of the minima's scale
 
-  bool has_min() const { return min_at >= 0; }
+  bool has_min() const { return f16_min_at >= 0; }
 };
 
 const BlockInfo& InfoOf(BlockType type);

@@ -167,8 +167,8 @@ std::vector<uint8_t> RandomBlocks(BlockType type, int64_t bytes) {
                             static_cast<uint16_t>((e + 15) << 10);
       std::memcpy(block + at, &half, sizeof half);
     };
-    if (info.scale_at >= 0) set_half(info.scale_at, std::max(exponent, -14));
-    if (info.min_at >= 0) set_half(info.min_at, std::max(exponent, -14));
+    if (info.f16_scale_at >= 0) set_half(info.f16_scale_at, std::max(exponent, -14));
+    if (info.f16_min_at >= 0) set_half(info.f16_min_at, std::max(exponent, -14));
     if (type == kMxfp4) block[0] = 118;  // 2^-9
     if (type == kNvfp4) std::fill_n(block, 4, uint8_t{16});
     // Each word's upper four bits are a quarter of the scale, an f16 of about 2^-12.

@@ -24,7 +24,7 @@ struct BlockStorage {
   BlockStorage(uint64_t seed, int64_t n, int64_t k, BlockType type, float size = 0.05f)
       : n(n), k(k), type(type) {
     std::mt19937 random(static_cast<std::mt19937::result_type>(seed));
-    data = RandomBlocks(type, n * k, size, &random);
+    data = RandomTensorBlocks(type, n * k, size, &random);
   }
   BlockWeight view() const { return {reinterpret_cast<const uint8_t*>(data.data()), type, n, k}; }
   int64_t n, k;

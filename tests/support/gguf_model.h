@@ -112,7 +112,8 @@ inline std::vector<GgufModelTensor> GgufModelMatrices() {
 }
 
 // Random blocks whose values are about `size` large.
-inline std::string RandomBlocks(BlockType type, int64_t count, float size, std::mt19937* random) {
+inline std::string RandomTensorBlocks(BlockType type, int64_t count, float size,
+                                      std::mt19937* random) {
   const BlockInfo& info = InfoOf(type);
   std::string data;
   if (type == BlockType::kF32 || type == BlockType::kF16 || type == BlockType::kBf16) {
@@ -141,8 +142,8 @@ inline std::string RandomBlocks(BlockType type, int64_t count, float size, std::
       std::memcpy(&bytes[static_cast<size_t>(at)], &half, sizeof half);
     };
     const bool wide = info.elements == 256 && type != BlockType::kIq1S;
-    if (info.scale_at >= 0) set_half(info.scale_at, wide ? -14 : -11);
-    if (info.min_at >= 0) set_half(info.min_at, -13);
+    if (info.f16_scale_at >= 0) set_half(info.f16_scale_at, wide ? -14 : -11);
+    if (info.f16_min_at >= 0) set_half(info.f16_min_at, -13);
     if (type == BlockType::kMxfp4) bytes[0] = static_cast<char>(120 + (*random)() % 3);
     if (type == BlockType::kNvfp4) {
       for (int i = 0; i < 4; ++i) bytes[static_cast<size_t>(i)] = static_cast<char>(16 + i);
@@ -176,7 +177,7 @@ inline std::string GgufModelImage(const std::function<BlockType(const std::strin
     int64_t count = 1;
     for (const uint64_t dim : tensor.dims) count *= static_cast<int64_t>(dim);
     const BlockType type = type_of(tensor.name);
-    const std::string data = RandomBlocks(type, count, 0.05f, &random);
+    const std::string data = RandomTensorBlocks(type, count, 0.05f, &random);
     if (!widened) {
       image.Tensor(tensor.name, InfoOf(type).gguf_id, tensor.dims, data);
       continue;
@@ -203,7 +204,7 @@ inline std::string GgufModelImage(const std::function<BlockType(const std::strin
     if (layer > 0) add_f32(p + "attn_compressor_norm.weight", 512, 1, 0.25f);
     if (layer == 1) add_f32(p + "indexer_compressor_norm.weight", 128, 1, 0.25f);
     image.Tensor(p + "ffn_gate_inp.weight", 30, {256, kGgufExperts},
-                 RandomBlocks(BlockType::kBf16, 256 * kGgufExperts, 0.1f, &random));
+                 RandomTensorBlocks(BlockType::kBf16, 256 * kGgufExperts, 0.1f, &random));
     if (layer > 0) {
       add_f32(p + "exp_probs_b.bias", kGgufExperts, 0, 0.1f);
       continue;
