@@ -34,7 +34,8 @@ LaunchTensors TensorsOf(const HcPreParams& p, Device& device) {
   } else {
     all.in = {LaunchTensor::Act(p.streams, p.rows, 4 * p.hidden)};
   }
-  all.out.push_back({"normed", OutputFormat::kBf16, LaunchTensor::Act(p.normed, p.rows, p.hidden)});
+  all.out.push_back(
+      {"normed", OutputFormat::kNormed, LaunchTensor::Act(p.normed, p.rows, p.hidden)});
   all.out.push_back(
       {"quantized", OutputFormat::kCodes, LaunchTensor::Quantized(p.quantized, p.rows, p.hidden)});
   all.out.push_back({"post", OutputFormat::kF32, LaunchTensor::F32(p.post, p.rows, 4)});
@@ -89,8 +90,8 @@ LaunchTensors TensorsOf(const HcHeadParams& p, Device& device) {
   quantized.column = p.quantized_column;
   return {{LaunchTensor::Act(p.streams, streams, 4 * p.hidden)},
           {{"mixed", OutputFormat::kBf16, LaunchTensor::Act(p.mixed, p.rows, p.hidden)},
-           {"normed", OutputFormat::kBf16, LaunchTensor::Act(p.normed, p.rows, p.hidden)},
-           {"quantized", p.quantise ? OutputFormat::kCodes : OutputFormat::kBf16,
+           {"normed", OutputFormat::kNormed, LaunchTensor::Act(p.normed, p.rows, p.hidden)},
+           {"quantized", p.quantise ? OutputFormat::kCodes : OutputFormat::kNormed,
             std::move(quantized)}}};
 }
 

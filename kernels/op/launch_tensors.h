@@ -17,6 +17,7 @@ class Device;
 enum class OutputFormat {
   kBf16,
   kSum,       // bf16, of terms that are rounded themselves
+  kNormed,    // bf16, of a row that is rounded in front of its norm: its step is up to two here
   kHead,      // bf16; the last 64 are rotated in pairs
   kCodes,     // act_quant 128
   kKvRow,     // act_quant 64 of the first 448; bf16 behind them, which is counted apart

@@ -41,16 +41,16 @@ void CompareRun(const float* expected, const float* actual, int64_t n, const F& 
   }
 }
 
-// bf16. Below `floor_share` of the row's RMS terms cancel, and a step is that of the terms.
-// Elements from `roped` on are pairs, rotated after a rounding: a flip in front of it is a step of
-// the larger one.
+// bf16; `steps`: how many of them one flip is. Below `floor_share` of the row's RMS terms cancel,
+// and a step is that of the terms. Elements from `roped` on are pairs, rotated after a rounding: a
+// flip in front of it is a step of the larger one.
 void CompareBf16(const float* expected, const float* actual, int64_t n, double floor_share,
-                 int64_t roped, OperatorFlips* flips) {
+                 int64_t roped, OperatorFlips* flips, float steps = 1) {
   double squares = 0;
   for (int64_t i = 0; i < n; ++i) squares += double{expected[i]} * expected[i];
   const auto floor = static_cast<float>(std::sqrt(squares / static_cast<double>(n)) * floor_share);
-  const auto ulp = [floor](float magnitude) {
-    return std::ldexp(1.0f, std::ilogb(std::max({magnitude, floor, 1e-30f})) - 7);
+  const auto ulp = [=](float magnitude) {
+    return std::ldexp(steps, std::ilogb(std::max({magnitude, floor, 1e-30f})) - 7);
   };
   const auto step = [&](int64_t i, float magnitude) {
     return i < roped ? ulp(magnitude) : ulp(magnitude) + ulp(std::abs(expected[i ^ 1]));
@@ -83,6 +83,8 @@ void CompareRow(OutputFormat format, const float* expected, const float* actual,
       return CompareBf16(expected, actual, n, kCancelled, n, flips);
     case OutputFormat::kSum:
       return CompareBf16(expected, actual, n, kLargestTerm, n, flips);
+    case OutputFormat::kNormed:
+      return CompareBf16(expected, actual, n, kCancelled, n, flips, 2);
     case OutputFormat::kHead:
       return CompareBf16(expected, actual, n, kCancelled, kPlain, flips);
     case OutputFormat::kCodes:
