@@ -384,13 +384,14 @@ class Benchmark {
     const int64_t host_reads = after.host_reads - before.host_reads;
     const int64_t reads = host_reads + after.device_reads - before.device_reads;
     const int64_t disk_bytes = after.disk_bytes - before.disk_bytes;
-    const ResidencyPlan& plan = engine_->info().residency;
-    const double cpu_reads = static_cast<double>(after.cpu_reads - before.cpu_reads) / measured;
-    const double cpu_bytes = cpu_reads * static_cast<double>(plan.cpu_expert_bytes());
+    const auto of_step = [&](int64_t ExpertTraffic::*counter) {
+      return static_cast<double>(after.*counter - before.*counter) / measured;
+    };
+    const double cpu_reads = of_step(&ExpertTraffic::cpu_reads);
+    const double cpu_bytes = of_step(&ExpertTraffic::cpu_bytes);
     StepFloor least = reads == 0 ? FloorOf(count, {}, cpu_bytes)
                                  : FloorOf(count,
-                                           static_cast<double>(host_reads) / measured *
-                                               static_cast<double>(plan.expert_bytes) /
+                                           of_step(&ExpertTraffic::host_bytes) /
                                                static_cast<double>(engine_->info().devices.size()),
                                            cpu_bytes);
     if (disk_bytes > 0) least.seconds += static_cast<double>(disk_bytes) / measured / disk_;

@@ -143,8 +143,10 @@ void EnginePlan::TakeSizes(const Weights& weights) {
   weight_format_ = weights.weight_format();
   info.residency = weights.residency();
   info.mapped_expert_bytes = weights.mapped_expert_bytes();
-  info.token_expert_bytes =
-      config().num_hidden_layers * config().num_experts_per_tok * info.residency.expert_bytes;
+  info.token_expert_bytes = 0;
+  for (int64_t layer = 0; layer < config().num_hidden_layers; ++layer) {
+    info.token_expert_bytes += config().num_experts_per_tok * info.residency.ExpertBytes(layer);
+  }
   info.devices.resize(static_cast<size_t>(settings_.ranks()));
   for (int rank = 0; rank < settings_.ranks(); ++rank) {
     info.devices[static_cast<size_t>(rank)].weights = weights.bytes(rank);

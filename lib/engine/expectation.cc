@@ -86,16 +86,16 @@ TokenWork WorkOf(const EngineInfo& info, const ModelConfig& config,
   work.expert_weights = chosen * weights_of_expert;
   double device_experts = 0;  // bytes
   if (experts.all() > 0 && experts.expert_bytes > 0) {
-    const double expert = number(experts.expert_bytes);
-    work.expert_bytes = chosen * expert;
-    work.host_share = number(experts.on_host) / number(experts.all());
+    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+      work.expert_bytes += number(config.num_experts_per_tok * experts.ExpertBytes(layer));
+    }
+    const double all = number(experts.all_bytes());
+    work.all_host_bytes = number(experts.host_expert_bytes());
+    work.all_disk_bytes = number(experts.disk_bytes());
+    work.host_share = work.all_host_bytes / all;
     // Those that were read last stay on the device.
-    work.disk_share =
-        number(std::max<int64_t>(experts.on_disk - experts.guests, 0)) / number(experts.all());
-    work.all_host_bytes = number(experts.on_host) * expert;
-    work.all_disk_bytes = number(experts.on_disk) * expert;
-    device_experts = number(experts.device_slots()) * expert;
-    if (info.backend != Backend::kCuda) device_experts = number(experts.all()) * expert;
+    work.disk_share = std::max(work.all_disk_bytes - number(experts.guest_bytes()), 0.0) / all;
+    device_experts = info.backend == Backend::kCuda ? number(experts.device_bytes()) : all;
   } else {
     device_experts = info.mapped_expert_bytes > 0
                          ? number(info.mapped_expert_bytes)

@@ -25,9 +25,6 @@ EngineMetrics MetricsOf(const Engine& engine) {
   metrics.cache = engine.cache().use();
   metrics.suspended = engine.suspended();
   metrics.experts = engine.expert_traffic();
-  metrics.device_read_bytes = metrics.experts.device_reads * engine.info().residency.expert_bytes;
-  metrics.host_read_bytes = metrics.experts.host_reads * engine.info().residency.expert_bytes;
-  metrics.cpu_read_bytes = metrics.experts.cpu_reads * engine.info().residency.cpu_expert_bytes();
   metrics.predicted_decode = engine.info().expected_decode;
   metrics.second_set_operators = static_cast<int64_t>(engine.info().second_set_operators.size());
   const StepCounts& steps = metrics.steps;

@@ -26,8 +26,6 @@ struct EngineMetrics {
   KvUse cache;
   ExpertTraffic experts;
   bool suspended = false;
-  int64_t device_read_bytes = 0, host_read_bytes = 0;  // of experts, by all devices
-  int64_t cpu_read_bytes = 0;                          // of those that the CPU computed
   // Tokens per second of one session; measured: 0 before kMeasuredTokens.
   double predicted_decode = 0, measured_decode = 0;
   int64_t second_set_operators = 0;  // EngineInfo::second_set_operators

@@ -28,6 +28,7 @@ absl::StatusOr<CpuExperts> CpuExperts::Allocate(const ResidencyPlan& plan) {
   experts.plan_ = plan;
   DSV4_ASSIGN_OR_RETURN(experts.memory_,
                         Buffer::AllocateHost(plan.cpu_bytes, "experts that the CPU computes"));
+  experts.bytes_.resize(static_cast<size_t>(plan.blocks));
   experts.experts_.resize(static_cast<size_t>(plan.on_cpu()));
   for (const ExpertWeights& expert : experts.experts_) experts.table_.push_back(&expert);
   return experts;
@@ -58,9 +59,11 @@ void CpuExperts::Keep(ExpertId id, int matrix, const ExpertMatrix& from) {
   ExpertWeights& expert = experts_[static_cast<size_t>(index)];
   ExpertMatrix& to = matrix == 0 ? expert.w1 : matrix == 1 ? expert.w3 : expert.w2;
   const StoredBytes bytes = StoredBytesOf(from);
+  const int64_t before = end_;
   to = from;
   to.data = Copy(from.data, bytes.data);
   const uint8_t* const scale = Copy(ScaleBytesOf(from), bytes.scale);
+  bytes_[static_cast<size_t>(id.block)] += end_ - before;
   if (from.f32_scale != nullptr) {
     to.f32_scale = reinterpret_cast<const float*>(scale);
   } else {
@@ -152,6 +155,7 @@ absl::StatusOr<bool> CpuShare::Begin(int32_t block, const ExpertFfnParams& ffn) 
     if (!seen_[place]) {
       seen_[place] = true;
       ++reads_;
+      bytes_ += parts_.experts.ExpertBytes(block);
       if (parts_.use != nullptr) {
         parts_.use->Add(static_cast<size_t>(block * parts_.plan.experts + expert), 1);
       }

@@ -42,6 +42,11 @@ class CpuExperts {
   // plan.cpu_bytes is the sum of BytesOf.
   void Keep(ExpertId id, int matrix, const ExpertMatrix& from);
 
+  // Bytes of an expert of the block.
+  int64_t ExpertBytes(int32_t block) const {
+    return bytes_[static_cast<size_t>(block)] / plan_.cpu_experts;
+  }
+
   // [plan.cpu_experts] of a block.
   const ExpertWeights* const* table(int32_t block) const {
     return table_.data() + block * plan_.cpu_experts;
@@ -53,6 +58,7 @@ class CpuExperts {
   ResidencyPlan plan_;
   Buffer memory_;
   int64_t end_ = 0;
+  std::vector<int64_t> bytes_;               // of each block
   std::vector<ExpertWeights> experts_;       // [blocks * cpu_experts]
   std::vector<const ExpertWeights*> table_;  // into it
 };
@@ -92,6 +98,7 @@ class CpuShare {
   // The traffic of the CPU alone.
   ExpertTraffic traffic() const {
     return {.cpu_reads = reads_.load(),
+            .cpu_bytes = bytes_.load(),
             .cpu_seconds = static_cast<double>(nanoseconds_.load()) * 1e-9};
   }
 
@@ -119,7 +126,7 @@ class CpuShare {
   std::vector<float> pair_weights_;
   std::vector<MemoryPiece> pieces_;
   std::vector<bool> seen_;  // [cpu_experts]
-  std::atomic<int64_t> reads_{0}, nanoseconds_{0};
+  std::atomic<int64_t> reads_{0}, bytes_{0}, nanoseconds_{0};
   std::unique_ptr<RankThreads> threads_;  // two; null: no expert lies on disk
 };
 

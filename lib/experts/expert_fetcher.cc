@@ -15,9 +15,7 @@
 namespace dsv4 {
 namespace {
 
-// Experts of a wave: enough concurrent reads to keep a disk busy. While one half of the stage is
-// read into, the device copies from the other.
-constexpr size_t kWaveExperts = 4;
+// While one half of the stage is read into, the device copies from the other.
 constexpr int kHalves = 2;
 static_assert(kHalves <= Device::kMarks);
 
@@ -38,7 +36,7 @@ void ExpertFetcher::StagePlan::Add(int matrix, const ExpertMatrix& stored, Exper
 
 ExpertFetcher::StageBytes ExpertFetcher::StagePlan::bytes() const {
   const int64_t expert = room_[0] + room_[1] + room_[2];
-  return {.host = kHalves * static_cast<int64_t>(kWaveExperts) * expert,
+  return {.host = kHalves * kWaveExperts * expert,
           .device = {.data_bytes = data_, .scale_bytes = scale_}};
 }
 
@@ -85,6 +83,7 @@ bool ExpertFetcher::Look(int32_t block) {
   next_ = 0;
   ++clock_;
   if (parts_.use != nullptr && block == 0) parts_.use->AddPasses(1);
+  const int64_t bytes = plan_.ExpertBytes(block);
   for (const int32_t expert : experts_) {
     if (expert < 0 || expert >= plan_.experts) continue;  // padding
     int64_t& place = place_[static_cast<size_t>(expert)];
@@ -97,6 +96,7 @@ bool ExpertFetcher::Look(int32_t block) {
     switch (parts_.slots->TierOf(id)) {
       case ExpertTier::kHost:
         ++host_reads_;
+        host_bytes_ += bytes;
         break;
       case ExpertTier::kDisk:
         if (guest < 0) {
@@ -107,6 +107,7 @@ bool ExpertFetcher::Look(int32_t block) {
         [[fallthrough]];
       case ExpertTier::kDevice:
         ++device_reads_;
+        device_bytes_ += bytes;
         break;
       case ExpertTier::kCpu:  // not named here
         break;
@@ -125,9 +126,11 @@ void ExpertFetcher::SetWave(int64_t begin, int64_t end) {
   }
 }
 
-size_t ExpertFetcher::LeastUsed() const {
+size_t ExpertFetcher::LeastUsed(int64_t block) const {
+  const int32_t own = plan_.ClassOf(block);
+  const auto first = guests_.begin() + (plan_.guest_slot(own) - plan_.guest_slot(0));
   const auto least =
-      std::min_element(guests_.begin(), guests_.end(),
+      std::min_element(first, first + plan_.ClassAt(own).guests,
                        [](const Guest& a, const Guest& b) { return a.used < b.used; });
   return static_cast<size_t>(least - guests_.begin());
 }
@@ -135,12 +138,14 @@ size_t ExpertFetcher::LeastUsed() const {
 absl::Status ExpertFetcher::Prefetch(absl::Span<const int32_t> tokens) {
   missing_.clear();
   ++clock_;
-  const auto most = static_cast<size_t>(plan_.guests / 2);
+  room_.clear();
+  for (int32_t i = 0; i < plan_.class_count(); ++i) room_.push_back(plan_.ClassAt(i).guests / 2);
   for (size_t block = 0; block < parts_.by_token.size(); ++block) {
+    int64_t& own = room_[static_cast<size_t>(plan_.ClassOf(static_cast<int64_t>(block)))];
     std::fill(place_.begin(), place_.end(), kNotChosen);
     for (const int32_t token : tokens) {
       const int32_t* const experts = parts_.by_token[block] + token * parts_.experts_per_token;
-      for (int64_t i = 0; i < parts_.experts_per_token && missing_.size() < most; ++i) {
+      for (int64_t i = 0; i < parts_.experts_per_token && own > 0; ++i) {
         const ExpertId id{static_cast<int32_t>(block), experts[i]};
         if (std::exchange(place_[static_cast<size_t>(id.expert)], kInSlot) == kInSlot) continue;
         const int32_t guest = guest_of_[parts_.slots->IndexOf(id)];
@@ -148,19 +153,21 @@ absl::Status ExpertFetcher::Prefetch(absl::Span<const int32_t> tokens) {
           guests_[static_cast<size_t>(guest)].used = clock_;
         } else if (parts_.slots->TierOf(id) == ExpertTier::kDisk) {
           missing_.push_back(id);
+          --own;
         }
       }
     }
   }
   prefetched_ += static_cast<int64_t>(missing_.size());
-  for (size_t begin = 0; begin < missing_.size(); begin += kWaveExperts) {
-    DSV4_RETURN_IF_ERROR(Bring(begin, std::min(begin + kWaveExperts, missing_.size())));
+  constexpr size_t kAtOnce = kWaveExperts;
+  for (size_t begin = 0; begin < missing_.size(); begin += kAtOnce) {
+    DSV4_RETURN_IF_ERROR(Bring(begin, std::min(begin + kAtOnce, missing_.size())));
   }
   return absl::OkStatus();
 }
 
 absl::Status ExpertFetcher::Next() {
-  const size_t begin = next_, end = std::min(begin + kWaveExperts, missing_.size());
+  const size_t begin = next_, end = std::min<size_t>(begin + kWaveExperts, missing_.size());
   next_ = end;
   DSV4_RETURN_IF_ERROR(Bring(begin, end));
   SetWave(static_cast<int64_t>(begin), static_cast<int64_t>(end));
@@ -174,15 +181,15 @@ absl::Status ExpertFetcher::Bring(size_t begin, size_t end) {
   if (failure_.ok()) failure_ = Read(begin, end);
   for (size_t i = begin; i < end; ++i) {
     const ExpertId id = missing_[i];
-    const size_t index = parts_.slots->IndexOf(id), at = LeastUsed();
+    const size_t index = parts_.slots->IndexOf(id), at = LeastUsed(id.block);
     Guest& guest = guests_[at];
     if (guest.index >= 0) guest_of_[static_cast<size_t>(guest.index)] = -1;
     guest = {.index = static_cast<int64_t>(index), .used = ++clock_};
     guest_of_[index] = static_cast<int32_t>(at);
-    const int64_t slot = plan_.guest_slot() + static_cast<int64_t>(at);
+    const int64_t slot = plan_.guest_slot(0) + static_cast<int64_t>(at);
     DSV4_RETURN_IF_ERROR(parts_.slots->Point(id, slot));
     if (!failure_.ok()) continue;
-    failure_ = PackInto(i - begin, slot);
+    failure_ = PackInto(i - begin, id.block, slot);
     if (IsDeviceLost(failure_)) return failure_;
   }
   return device_->Mark(stage_half_);
@@ -266,7 +273,7 @@ absl::Status ExpertFetcher::Check(const ReadMatrix& read) const {
              : absl::OkStatus();
 }
 
-absl::Status ExpertFetcher::PackInto(size_t index, int64_t slot) {
+absl::Status ExpertFetcher::PackInto(size_t index, int64_t block, int64_t slot) {
   for (int matrix = 0; matrix < 3; ++matrix) {
     const ReadMatrix& read = read_[3 * index + static_cast<size_t>(matrix)];
     if (read.matrix.n == 0) continue;  // the rank has no row of it
@@ -278,7 +285,7 @@ absl::Status ExpertFetcher::PackInto(size_t index, int64_t slot) {
     const bool pinned =
         read.in_stage && settled.data == read.matrix.data && scale == ScaleBytesOf(read.matrix);
     DSV4_RETURN_IF_ERROR(parts_.packer
-                             .Pack(parts_.pack_stage, parts_.slots->At(slot, matrix),
+                             .Pack(parts_.pack_stage, parts_.slots->At(block, slot, matrix),
                                    PackedFormatOf(settled.format, settled.blocks), settled.n,
                                    settled.k, {settled.data, scale, pinned})
                              .status());
@@ -289,6 +296,8 @@ absl::Status ExpertFetcher::PackInto(size_t index, int64_t slot) {
 ExpertTraffic ExpertFetcher::traffic() const {
   return {.device_reads = device_reads_.load(),
           .host_reads = host_reads_.load(),
+          .device_bytes = device_bytes_.load(),
+          .host_bytes = host_bytes_.load(),
           .disk_reads = disk_reads_.load(),
           .prefetched = prefetched_.load(),
           .disk_bytes = disk_bytes_.load(),

@@ -82,7 +82,7 @@ class ExpertFetcher {
   const absl::Status& EndPass() const { return failure_; }
   void Fail(const absl::Status& failure) { failure_ = failure; }
   // Called before the layers of a pass on these tokens: reads experts that follow from token ids,
-  // for several blocks at once. Fills at most half of the slots. Errors: DeviceLost.
+  // for several blocks at once. Fills at most half of the slots of each size. Errors: DeviceLost.
   absl::Status Prefetch(absl::Span<const int32_t> tokens);
 
   // Called after the gate of a block: `experts` [pairs], -1 for none, in host memory or, with
@@ -122,9 +122,10 @@ class ExpertFetcher {
   void SetWave(int64_t begin, int64_t end);
   absl::Status Read(size_t begin, size_t end);
   absl::Status Check(const ReadMatrix& read) const;
-  // The `index`th expert that was read.
-  absl::Status PackInto(size_t index, int64_t slot);
-  size_t LeastUsed() const;
+  // The `index`th expert that was read, one of the block.
+  absl::Status PackInto(size_t index, int64_t block, int64_t slot);
+  // Of the guests for experts of the block.
+  size_t LeastUsed(int64_t block) const;
 
   const Parts parts_;
   const ResidencyPlan& plan_;
@@ -133,7 +134,7 @@ class ExpertFetcher {
   FormatChanges changes_;
   Buffer stage_;
   int stage_half_ = 0;
-  std::vector<Guest> guests_;
+  std::vector<Guest> guests_;      // those of each class of slots together
   std::vector<int32_t> guest_of_;  // [blocks * experts]: which holds it, or -1
   uint64_t clock_ = 0;
 
@@ -141,12 +142,13 @@ class ExpertFetcher {
   std::vector<int32_t> experts_, wave_;  // [pairs]
   std::vector<int64_t> place_;           // [experts]: in missing_; -1: in a slot; -2: not chosen
   std::vector<ExpertId> missing_;
-  size_t next_ = 0;  // of missing_
+  size_t next_ = 0;            // of missing_
+  std::vector<int64_t> room_;  // guests that Prefetch may still fill, of each class
   std::vector<FilePiece> pieces_;
   std::vector<ReadMatrix> read_;  // three of each expert
   absl::Status failure_;          // of the pass
-  std::atomic<int64_t> device_reads_{0}, host_reads_{0}, disk_reads_{0}, disk_bytes_{0};
-  std::atomic<int64_t> prefetched_{0};
+  std::atomic<int64_t> device_reads_{0}, host_reads_{0}, device_bytes_{0}, host_bytes_{0};
+  std::atomic<int64_t> disk_reads_{0}, disk_bytes_{0}, prefetched_{0};
   std::atomic<int64_t> disk_nanoseconds_{0};
 };
 

@@ -28,13 +28,17 @@ ExpertMover::ExpertMover(uint64_t shuffle, ExpertSlots* slots, const ExpertCount
       counts_(static_cast<size_t>(slots->plan().all())),
       before_(counts_.size()),
       heat_(counts_.size()),
-      order_(counts_.size()),
+      classes_(static_cast<size_t>(slots->plan().class_count())),
       shuffles_(shuffle != 0),
       chooses_at_once_(shuffles_),
       random_(shuffle) {
   const ResidencyPlan& plan = slots->plan();
-  for (int64_t i = 0; i < plan.spare; ++i) spare_.push_back(plan.on_device + i);
-  std::iota(order_.begin(), order_.end(), size_t{0});
+  for (int32_t i = 0; i < plan.class_count(); ++i) {
+    std::vector<int64_t>& spare = classes_[static_cast<size_t>(i)].spare;
+    spare.resize(static_cast<size_t>(plan.ClassAt(i).spare));
+    std::iota(spare.begin(), spare.end(), plan.spare_slot(i));
+  }
+  for (size_t i = 0; i < counts_.size(); ++i) ClassOf(slots->IdOf(i)).order.push_back(i);
   // As if the passes of the profile had been this engine's.
   for (size_t i = 0; i < heat_.size(); ++i) heat_[i] = use->ShareBefore(i) / (1 - kKept);
 }
@@ -53,9 +57,15 @@ absl::Status ExpertMover::BetweenPasses() {
   passes_ = 0;
   DSV4_RETURN_IF_ERROR(Count());
   swaps_.clear();
-  shuffles_ ? ChooseAny() : ChooseHottest();
-  // There may be more pairs to exchange than slots.
-  chooses_at_once_ = shuffles_ || swaps_.size() == spare_.size();
+  chooses_at_once_ = shuffles_;
+  for (Class& own : classes_) {
+    const size_t before = swaps_.size();
+    shuffles_ ? ChooseAny(&own) : ChooseHottest(&own);
+    // There may be more pairs to exchange than slots.
+    if (swaps_.size() - before == own.spare.size()) chooses_at_once_ = true;
+  }
+  const float kept = std::pow(kKept, static_cast<float>(std::exchange(cooling_passes_, 0)));
+  for (float& heat : heat_) heat *= kept;
   return swaps_.empty() ? absl::OkStatus() : BeginUp();
 }
 
@@ -64,68 +74,82 @@ absl::Status ExpertMover::Count() {
       device_->Download(reinterpret_cast<std::byte*>(counts_.data()),
                         reinterpret_cast<const std::byte*>(device_counts_),
                         static_cast<int64_t>(counts_.size() * sizeof(ExpertCounts))));
-  int64_t device_reads = 0, host_reads = 0;
+  int64_t device_reads = 0, host_reads = 0, device_bytes = 0, host_bytes = 0;
   for (size_t i = 0; i < counts_.size(); ++i) {
     const uint32_t calls = counts_[i].calls - before_[i].calls;
     heat_[i] += static_cast<float>(calls);
     if (use_ == nullptr) continue;
     use_->Add(i, calls);
-    const ExpertTier tier = slots_->TierOf(slots_->IdOf(i));
-    if (tier == ExpertTier::kDevice) device_reads += calls;
-    if (tier == ExpertTier::kHost) host_reads += calls;
+    const ExpertId id = slots_->IdOf(i);
+    const int64_t bytes = calls * slots_->plan().ExpertBytes(id.block);
+    switch (slots_->TierOf(id)) {
+      case ExpertTier::kDevice:
+        device_reads += calls;
+        device_bytes += bytes;
+        break;
+      case ExpertTier::kHost:
+        host_reads += calls;
+        host_bytes += bytes;
+        break;
+      case ExpertTier::kDisk:
+      case ExpertTier::kCpu:
+        break;
+    }
   }
   std::swap(counts_, before_);
   device_reads_ += device_reads;
   host_reads_ += host_reads;
+  device_bytes_ += device_bytes;
+  host_bytes_ += host_bytes;
   return absl::OkStatus();
 }
 
-void ExpertMover::OrderByTier() {
+void ExpertMover::OrderByTier(Class* own) const {
   const auto in = [&](ExpertTier tier) {
     return [this, tier](size_t i) { return slots_->TierOf(slots_->IdOf(i)) == tier; };
   };
-  device_end_ = std::partition(order_.begin(), order_.end(), in(ExpertTier::kDevice));
-  host_end_ = std::partition(device_end_, order_.end(), in(ExpertTier::kHost));
+  std::vector<size_t>& order = own->order;
+  own->device_end = std::partition(order.begin(), order.end(), in(ExpertTier::kDevice));
+  own->host_end = std::partition(own->device_end, order.end(), in(ExpertTier::kHost));
 }
 
-std::ptrdiff_t ExpertMover::Pairs() const {
-  return std::min<std::ptrdiff_t>({static_cast<std::ptrdiff_t>(spare_.size()),
-                                   device_end_ - order_.begin(), host_end_ - device_end_});
+std::ptrdiff_t ExpertMover::Class::pairs() const {
+  return std::min<std::ptrdiff_t>({static_cast<std::ptrdiff_t>(spare.size()),
+                                   device_end - order.begin(), host_end - device_end});
 }
 
 // The hottest of the host and the coldest of the device, in pairs.
-void ExpertMover::ChooseHottest() {
-  OrderByTier();
-  const std::ptrdiff_t pairs = Pairs();
-  std::partial_sort(order_.begin(), order_.begin() + pairs, device_end_,
+void ExpertMover::ChooseHottest(Class* own) {
+  OrderByTier(own);
+  const std::ptrdiff_t pairs = own->pairs();
+  std::partial_sort(own->order.begin(), own->order.begin() + pairs, own->device_end,
                     [&](size_t a, size_t b) { return heat_[a] < heat_[b]; });
-  std::partial_sort(device_end_, device_end_ + pairs, host_end_,
+  std::partial_sort(own->device_end, own->device_end + pairs, own->host_end,
                     [&](size_t a, size_t b) { return heat_[a] > heat_[b]; });
   for (std::ptrdiff_t i = 0; i < pairs; ++i) {
-    const size_t up = device_end_[i], down = order_[static_cast<size_t>(i)];
+    const size_t up = own->device_end[i], down = own->order[static_cast<size_t>(i)];
     if (heat_[up] < kHotter * heat_[down] + kHotterBy) break;
     swaps_.push_back({.up = slots_->IdOf(up), .down = slots_->IdOf(down)});
   }
-  const float kept = std::pow(kKept, static_cast<float>(std::exchange(cooling_passes_, 0)));
-  for (float& heat : heat_) heat *= kept;
 }
 
-void ExpertMover::ChooseAny() {
-  std::shuffle(order_.begin(), order_.end(), random_);
-  OrderByTier();
-  for (std::ptrdiff_t i = 0; i < Pairs(); ++i) {
-    swaps_.push_back(
-        {.up = slots_->IdOf(device_end_[i]), .down = slots_->IdOf(order_[static_cast<size_t>(i)])});
+void ExpertMover::ChooseAny(Class* own) {
+  std::shuffle(own->order.begin(), own->order.end(), random_);
+  OrderByTier(own);
+  for (std::ptrdiff_t i = 0; i < own->pairs(); ++i) {
+    swaps_.push_back({.up = slots_->IdOf(own->device_end[i]),
+                      .down = slots_->IdOf(own->order[static_cast<size_t>(i)])});
   }
 }
 
 absl::Status ExpertMover::BeginUp() {
   copies_.clear();
   for (Swap& swap : swaps_) {
-    swap.spare = spare_.back();
-    spare_.pop_back();
-    copies_.push_back(
-        {slots_->Slot(swap.spare), slots_->Slot(slots_->SlotOf(swap.up)), slots_->slot_bytes()});
+    std::vector<int64_t>& spare = ClassOf(swap.up).spare;
+    swap.spare = spare.back();
+    spare.pop_back();
+    copies_.push_back({slots_->Slot(swap.spare), slots_->Slot(slots_->SlotOf(swap.up)),
+                       slots_->ExpertBytes(swap.up.block)});
   }
   phase_ = Phase::kUp;
   return device_->StartCopies(copies_);
@@ -136,7 +160,7 @@ absl::Status ExpertMover::BeginDown() {
   for (Swap& swap : swaps_) {
     DSV4_ASSIGN_OR_RETURN(swap.host_slot, Publish(swap.up, swap.spare));
     copies_.push_back({slots_->Slot(swap.host_slot), slots_->Slot(slots_->SlotOf(swap.down)),
-                       slots_->slot_bytes()});
+                       slots_->ExpertBytes(swap.down.block)});
   }
   moved_ += static_cast<int64_t>(swaps_.size());
   phase_ = Phase::kDown;
@@ -146,7 +170,7 @@ absl::Status ExpertMover::BeginDown() {
 absl::Status ExpertMover::End() {
   for (const Swap& swap : swaps_) {
     DSV4_ASSIGN_OR_RETURN(const int64_t freed, Publish(swap.down, swap.host_slot));
-    spare_.push_back(freed);
+    ClassOf(swap.down).spare.push_back(freed);
   }
   phase_ = Phase::kIdle;
   return absl::OkStatus();

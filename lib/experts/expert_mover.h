@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves the experts that passes choose most into the memory of one rank's device, and others out of
-// it, concurrently with the passes. A stream of its own copies an expert to a free slot while
-// passes read the old slot. Between two passes the expert's entry in the table changes; only then
-// the old slot is overwritten. So no pass waits for a copy or reads an incomplete one.
+// Moves the experts that passes choose most into the memory of one rank's device, and others of
+// their size out of it, concurrently with the passes. A stream of its own copies an expert to a
+// free slot while passes read the old slot. Between two passes the expert's entry in the table
+// changes; only then the old slot is overwritten. So no pass waits for a copy or reads an
+// incomplete one.
 //
 // Threads: the thread that runs the rank's passes; any for `traffic`.
 #pragma once
@@ -35,6 +36,8 @@ class ExpertMover {
   ExpertTraffic traffic() const {
     return {.device_reads = device_reads_.load(),
             .host_reads = host_reads_.load(),
+            .device_bytes = device_bytes_.load(),
+            .host_bytes = host_bytes_.load(),
             .moved = moved_.load()};
   }
 
@@ -46,20 +49,30 @@ class ExpertMover {
     int64_t spare = 0, host_slot = 0;
   };
   enum class Phase { kIdle, kUp, kDown };
+  // The experts of one size, which change places with each other.
+  struct Class {
+    std::vector<size_t> order;   // their indices, by tier
+    std::vector<int64_t> spare;  // slots
+    // Of `order`: experts on the device before device_end, on the host before host_end, then the
+    // others.
+    std::vector<size_t>::iterator device_end, host_end;
+
+    // The most pairs that change places at once.
+    std::ptrdiff_t pairs() const;
+  };
 
   absl::Status Count();
-  void ChooseHottest();
-  void ChooseAny();
+  void ChooseHottest(Class* own);
+  void ChooseAny(Class* own);
   absl::Status BeginUp();
   absl::Status BeginDown();
   absl::Status End();
   // Makes kernels read the expert in the slot. Returns its former slot.
   absl::StatusOr<int64_t> Publish(ExpertId id, int64_t slot);
-  // Sorts order_: experts on the device before device_end_, on the host before host_end_, then the
-  // others.
-  void OrderByTier();
-  // The most pairs that change places at once.
-  std::ptrdiff_t Pairs() const;
+  void OrderByTier(Class* own) const;
+  Class& ClassOf(ExpertId id) {
+    return classes_[static_cast<size_t>(slots_->plan().ClassOf(id.block))];
+  }
 
   ExpertSlots* const slots_;
   Device* const device_;
@@ -67,9 +80,7 @@ class ExpertMover {
   ExpertUse* const use_;                       // receives the counts; null: none
   std::vector<ExpertCounts> counts_, before_;  // [blocks * experts]
   std::vector<float> heat_;                    // of the same: calls lately
-  std::vector<size_t> order_;                  // scratch: experts by tier
-  std::vector<size_t>::iterator device_end_, host_end_;
-  std::vector<int64_t> spare_;  // slots
+  std::vector<Class> classes_;
   std::vector<Swap> swaps_;
   std::vector<MemoryCopy> copies_;
   Phase phase_ = Phase::kIdle;
@@ -78,7 +89,8 @@ class ExpertMover {
   const bool shuffles_;
   bool chooses_at_once_;
   std::mt19937_64 random_;
-  std::atomic<int64_t> device_reads_{0}, host_reads_{0}, moved_{0};
+  std::atomic<int64_t> device_reads_{0}, host_reads_{0}, device_bytes_{0}, host_bytes_{0};
+  std::atomic<int64_t> moved_{0};
 };
 
 }  // namespace dsv4

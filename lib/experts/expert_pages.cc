@@ -25,6 +25,7 @@ void ExpertPages::Choose(int32_t block, absl::Span<const int32_t> experts) {
     use_->Add(static_cast<size_t>(block * plan_.experts + expert), 1);
     if (Stays({block, expert})) {
       ++host_reads_;
+      host_bytes_ += plan_.ExpertBytes(block);
       continue;
     }
     ++disk_reads_;

@@ -42,6 +42,7 @@ class ExpertPages {
   // it.
   ExpertTraffic traffic() const {
     return {.host_reads = host_reads_.load(),
+            .host_bytes = host_bytes_.load(),
             .disk_reads = disk_reads_.load(),
             .disk_bytes = disk_bytes_.load()};
   }
@@ -58,7 +59,7 @@ class ExpertPages {
   std::vector<std::vector<Range>> ranges_;  // of experts beyond the budget
   std::vector<bool> chosen_;                // of the current block
   int64_t locked_bytes_ = 0;
-  std::atomic<int64_t> host_reads_{0}, disk_reads_{0}, disk_bytes_{0};
+  std::atomic<int64_t> host_reads_{0}, host_bytes_{0}, disk_reads_{0}, disk_bytes_{0};
 };
 
 }  // namespace dsv4

@@ -112,8 +112,16 @@ std::vector<int64_t> PlacesByUse(const ResidencyPlan& plan, const ExpertProfile&
     if (profile.calls[a] != profile.calls[b]) return profile.calls[a] > profile.calls[b];
     return place(a) < place(b);
   });
+  // The places of each class, one after the other.
+  std::vector<std::vector<int64_t>> free(static_cast<size_t>(plan.class_count()));
+  const auto class_of = [&](int64_t block) { return static_cast<size_t>(plan.ClassOf(block)); };
+  for (int64_t i = plan.all() - 1; i >= 0; --i) free[class_of(i % plan.blocks)].push_back(i);
   std::vector<int64_t> places(order.size());
-  for (size_t i = 0; i < order.size(); ++i) places[order[i]] = static_cast<int64_t>(i);
+  for (const size_t index : order) {
+    std::vector<int64_t>& own = free[class_of(static_cast<int64_t>(index) / plan.experts)];
+    places[index] = own.back();
+    own.pop_back();
+  }
   return places;
 }
 

@@ -41,8 +41,9 @@ absl::StatusOr<ExpertProfile> ReadExpertProfile(const std::string& path,
 absl::Status WriteExpertProfile(const std::string& path, const ContentHash& checkpoint,
                                 const ExpertProfile& profile);
 
-// For ResidencyPlan::places: the most chosen experts come first; experts that were never chosen
-// follow in the order of a plan without a profile; the CPU's experts come last.
+// For ResidencyPlan::places: of each class of slots the most chosen experts come first; experts
+// that were never chosen follow in the order of a plan without a profile; the CPU's experts come
+// last. Each class keeps its places, so that the plan's bytes stay the same.
 std::vector<int64_t> PlacesByUse(const ResidencyPlan& plan, const ExpertProfile& profile);
 
 // Counts an engine's passes in addition to a profile. Threads: one for Add and AddPasses, any for

@@ -2,6 +2,8 @@
 #include "lib/experts/expert_residency.h"
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
 
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
@@ -19,6 +21,79 @@ constexpr int64_t kStreamShare = 8;
 constexpr int64_t kMostCopies = 16;  // to measure reads: milliseconds over a slow link
 constexpr int kLane = 0;             // of these copies
 
+int64_t SumOf(const std::array<int64_t, 3>& matrices) {
+  return matrices[0] + matrices[1] + matrices[2];
+}
+
+// Sets the plan's classes, less their spare slots and guests. `sizes`: of a block's experts on each
+// rank; blocks of equal sizes are one class. `totals`: of all ranks together.
+template <typename Sizes>
+void SetClasses(const std::vector<Sizes>& sizes, absl::Span<const int64_t> totals,
+                ResidencyPlan* plan) {
+  if (std::all_of(sizes.begin(), sizes.end(), [&](const Sizes& s) { return s == sizes.front(); })) {
+    return;
+  }
+  std::vector<Sizes> of_class;
+  for (size_t block = 0; block < sizes.size(); ++block) {
+    const auto at = std::find(of_class.begin(), of_class.end(), sizes[block]) - of_class.begin();
+    if (at == static_cast<std::ptrdiff_t>(of_class.size())) {
+      of_class.push_back(sizes[block]);
+      plan->classes.push_back({.bytes = totals[block]});
+    }
+    ++plan->classes[static_cast<size_t>(at)].blocks;
+    plan->class_of.push_back(static_cast<int32_t>(at));
+  }
+}
+
+// Plans experts for devices with memory of their own, or integrated ones.
+class Planner {
+ public:
+  Planner(const ExpertBudgets& budgets, int64_t blocks, int64_t experts,
+          absl::Span<const RankBytes> ranks, bool integrated);
+  absl::StatusOr<ResidencyPlan> Plan();
+
+ private:
+  using Counts = std::vector<int64_t>;  // of slots, by class
+  struct Rank {
+    int64_t fixed = 0;  // bytes that no expert's slot takes
+    BytesByPlace experts;
+    std::vector<int64_t> of_class;  // bytes of a slot
+    int64_t largest = 0, mean = 0;  // of an expert
+    int64_t BytesOf(const Counts& slots) const {
+      int64_t bytes = 0;
+      for (size_t i = 0; i < slots.size(); ++i) bytes += slots[i] * of_class[i];
+      return bytes;
+    }
+  };
+
+  // `count` slots by the classes' shares of the experts, and at least `least` of each.
+  Counts Shared(int64_t count, int64_t least) const;
+  // Bytes of a device for one expert of each block and these slots.
+  int64_t BytesWith(const Counts& spare, const Counts& guests) const;
+  // What a device's bytes leave for experts, and for other slots.
+  int64_t RoomOf(const Rank& rank, int64_t device_bytes) const {
+    return device_bytes - pack_ - rank.fixed - rank.BytesOf(spare_);
+  }
+  // The most guests that are the part kGuestShare of the slots.
+  Counts GuestsIn(int64_t device_bytes) const;
+  // The most slots through which experts are streamed, in two lanes of equal size.
+  int64_t StreamsIn(int64_t device_bytes) const;
+  // The experts that fit with guests_ and plan_.streams.
+  int64_t OnDevice(int64_t device_bytes) const;
+  void Take(const Counts& spare, const Counts& guests);
+  absl::StatusOr<ResidencyPlan> PlanIntegrated(int64_t limit) const;
+  absl::StatusOr<ResidencyPlan> PlanDisk(int64_t device_bytes);
+
+  const ExpertBudgets& budgets_;
+  const absl::Span<const RankBytes> bytes_;
+  const bool integrated_;
+  std::vector<Rank> ranks_;
+  BytesByPlace all_;  // of all ranks together
+  int64_t pack_ = 0;  // on each device; 0: no expert is on disk
+  Counts spare_, guests_;
+  ResidencyPlan plan_;
+};
+
 // Sets the address of a matrix that moved.
 void RebaseMatrix(ExpertMatrix* matrix, const std::byte* to) {
   if (matrix->n == 0) return;  // the rank has no row of it
@@ -32,13 +107,15 @@ void RebaseMatrix(ExpertMatrix* matrix, const std::byte* to) {
   matrix->data = data;
 }
 
-// Seconds to copy one of the slots [first, first + count) to the slots from `to` on.
+// Seconds to copy a byte from the slots [first, first + count) to the slots from `to` on, of each
+// as much as the smallest expert has.
 absl::StatusOr<double> CopySeconds(const ExpertSlots& slots, int64_t first, int64_t count,
                                    int64_t to) {
-  if (count <= 0 || slots.slot_bytes() == 0) return 0;
+  const int64_t bytes = slots.smallest();
+  if (count <= 0 || bytes == 0) return 0;
   std::vector<MemoryCopy> copies;
   for (int64_t i = 0; i < count; ++i) {
-    copies.push_back({slots.Slot(to + i), slots.Slot(first + i), slots.slot_bytes()});
+    copies.push_back({slots.Slot(to + i), slots.Slot(first + i), bytes});
   }
   Device* const device = slots.device();
   constexpr int kRuns = 2;  // pages are mapped in the first
@@ -49,153 +126,311 @@ absl::StatusOr<double> CopySeconds(const ExpertSlots& slots, int64_t first, int6
     DSV4_RETURN_IF_ERROR(device->AwaitLane(kLane));
     DSV4_RETURN_IF_ERROR(device->Synchronize());
   }
-  return (device->LaneSeconds() - before) / static_cast<double>(count);
+  return (device->LaneSeconds() - before) / static_cast<double>(count * bytes);
 }
 
-std::array<int64_t, 3> OffsetsOf(const std::array<int64_t, 3>& matrices) {
-  return {0, matrices[0], matrices[0] + matrices[1]};
-}
-
-}  // namespace
-
-int64_t RankBytes::Experts(int64_t all_blocks, int64_t count) const {
-  if (blocks.empty()) return all_blocks * count * expert();
-  int64_t bytes = 0;
-  for (const std::array<int64_t, 3>& own : blocks) bytes += count * (own[0] + own[1] + own[2]);
+std::vector<int64_t> ExpertsOf(const RankBytes& rank, int64_t blocks) {
+  std::vector<int64_t> bytes;
+  for (int64_t block = 0; block < blocks; ++block) bytes.push_back(rank.Expert(block));
   return bytes;
 }
 
-absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_t blocks,
-                                            int64_t experts, absl::Span<const RankBytes> ranks,
-                                            bool integrated) {
-  ResidencyPlan plan{.blocks = blocks, .experts = experts, .cpu_experts = budgets.cpu_experts};
-  plan.on_device = plan.placed();
-  int64_t most = 0, stage = 0, whole = 0;
+// Of all ranks together.
+std::vector<int64_t> ExpertsOf(absl::Span<const RankBytes> ranks, int64_t blocks) {
+  std::vector<int64_t> bytes(static_cast<size_t>(blocks));
   for (const RankBytes& rank : ranks) {
-    plan.expert_bytes += rank.expert();
-    const int64_t all = rank.Experts(blocks, experts - budgets.cpu_experts);
-    whole += all;
-    most = std::max(most, rank.other + all + (integrated ? rank.cpu : 0));  // of the largest rank
-    stage += rank.stage;
-    plan.cpu_bytes += rank.cpu;
+    for (int64_t block = 0; block < blocks; ++block) {
+      bytes[static_cast<size_t>(block)] += rank.Expert(block);
+    }
   }
-  // Host memory of an integrated device.
-  const auto staged = [&](const RankBytes& rank) { return integrated ? rank.stage + rank.cpu : 0; };
-  // Bytes of a device for a number of slots.
-  const auto bytes_of = [&](int64_t slots) {
-    int64_t bytes = 0;
-    for (const RankBytes& rank : ranks) {
-      bytes = std::max(bytes, rank.other + rank.counts + staged(rank) + slots * rank.expert());
+  return bytes;
+}
+
+Planner::Planner(const ExpertBudgets& budgets, int64_t blocks, int64_t experts,
+                 absl::Span<const RankBytes> ranks, bool integrated)
+    : budgets_(budgets),
+      bytes_(ranks),
+      integrated_(integrated),
+      all_(ExpertsOf(ranks, blocks)),
+      plan_{.blocks = blocks, .experts = experts, .cpu_experts = budgets.cpu_experts} {
+  std::vector<std::vector<int64_t>> sizes(static_cast<size_t>(blocks));
+  for (const RankBytes& rank : ranks) {
+    for (int64_t block = 0; block < blocks; ++block) {
+      const std::array<int64_t, 3>& own = rank.Matrices(block);
+      std::vector<int64_t>& size = sizes[static_cast<size_t>(block)];
+      size.insert(size.end(), own.begin(), own.end());
     }
-    return bytes;
+    plan_.cpu_bytes += rank.cpu;
+  }
+  SetClasses(sizes, ExpertsOf(ranks, blocks), &plan_);
+  if (plan_.placed() > 0) plan_.expert_bytes = all_.First(plan_.placed()) / plan_.placed();
+  for (const RankBytes& rank : ranks) {
+    Rank own{.fixed = rank.other + rank.counts + (integrated ? rank.stage + rank.cpu : 0),
+             .experts = BytesByPlace(ExpertsOf(rank, blocks)),
+             .of_class = std::vector<int64_t>(static_cast<size_t>(plan_.class_count()))};
+    for (int64_t block = 0; block < blocks; ++block) {
+      own.of_class[static_cast<size_t>(plan_.ClassOf(block))] = rank.Expert(block);
+      own.largest = std::max(own.largest, rank.Expert(block));
+    }
+    own.mean = blocks == 0 ? 0 : own.experts.one_of_each() / blocks;
+    ranks_.push_back(std::move(own));
+  }
+  spare_ = guests_ = Shared(0, 0);
+}
+
+Planner::Counts Planner::Shared(int64_t count, int64_t least) const {
+  Counts counts;
+  size_t most = 0;
+  int64_t left = count;
+  for (int32_t i = 0; i < plan_.class_count(); ++i) {
+    const int64_t blocks = plan_.ClassAt(i).blocks;
+    counts.push_back(std::max(least, count * blocks / std::max<int64_t>(plan_.blocks, 1)));
+    left -= counts.back();
+    if (blocks > plan_.ClassAt(static_cast<int32_t>(most)).blocks) most = counts.size() - 1;
+  }
+  counts[most] += std::max<int64_t>(left, 0);
+  return counts;
+}
+
+int64_t Planner::BytesWith(const Counts& spare, const Counts& guests) const {
+  int64_t bytes = 0;
+  for (const Rank& rank : ranks_) {
+    bytes = std::max(bytes, rank.fixed + rank.experts.one_of_each() + rank.BytesOf(spare) +
+                                rank.BytesOf(guests));
+  }
+  return bytes + pack_;
+}
+
+Planner::Counts Planner::GuestsIn(int64_t device_bytes) const {
+  int64_t count = plan_.placed();
+  for (const Rank& rank : ranks_) {
+    if (rank.mean == 0) continue;
+    count = std::min(count, RoomOf(rank, device_bytes) / kGuestShare / rank.mean);
+  }
+  const auto fits = [&](const Counts& guests) {
+    return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
+      return rank.BytesOf(guests) <= RoomOf(rank, device_bytes) - rank.experts.one_of_each();
+    });
   };
-  // What a limit of the experts in host memory leaves of an integrated device for all weights.
-  if (integrated && budgets.host_bytes != 0) {
-    int64_t others = 0;
-    for (const RankBytes& rank : ranks) others = std::max(others, rank.other + rank.counts);
-    const int64_t limit = others + budgets.host_bytes;
-    if (!budgets.limited() || limit < budgets.device_bytes) {
-      ExpertBudgets budget = budgets;
-      budget.device_bytes = limit;
-      budget.host_bytes = 0;
-      absl::StatusOr<ResidencyPlan> limited =
-          PlanResidency(budget, blocks, experts, ranks, integrated);
-      if (limited.ok()) return limited;
-      return WithArgument(InvalidArgument("option host_weight_bytes = ", budgets.host_bytes,
-                                          " on an integrated GPU leaves ", limit,
-                                          " bytes for all weights: ", limited.status().message()),
-                          "host_weight_bytes");
-    }
-  } else if (budgets.host_bytes != 0 && budgets.host_bytes < plan.cpu_bytes) {
+  for (count = std::max(count, kLeastGuests); count > kLeastGuests; --count) {
+    Counts guests = Shared(count, kWaveExperts);
+    if (fits(guests)) return guests;
+  }
+  return Shared(kLeastGuests, kWaveExperts);
+}
+
+int64_t Planner::StreamsIn(int64_t device_bytes) const {
+  int64_t streams = kMostStreamSlots;
+  for (const Rank& rank : ranks_) {
+    if (rank.largest == 0) continue;
+    const int64_t room = RoomOf(rank, device_bytes);
+    const int64_t bytes = std::min({kMostStreamSlots * rank.mean, room / kStreamShare,
+                                    room - rank.experts.one_of_each() - rank.BytesOf(guests_)});
+    streams = std::min(streams, bytes / rank.largest);
+  }
+  return std::max<int64_t>(streams, 0) / 2 * 2;
+}
+
+int64_t Planner::OnDevice(int64_t device_bytes) const {
+  int64_t experts = plan_.placed();
+  for (const Rank& rank : ranks_) {
+    const int64_t room = RoomOf(rank, device_bytes) - rank.BytesOf(guests_);
+    experts = std::min(experts, rank.experts.CountIn(room - plan_.streams * rank.largest));
+  }
+  return experts;
+}
+
+void Planner::Take(const Counts& spare, const Counts& guests) {
+  spare_ = spare;
+  guests_ = guests;
+  plan_.spare = std::accumulate(spare.begin(), spare.end(), int64_t{0});
+  plan_.guests = std::accumulate(guests.begin(), guests.end(), int64_t{0});
+  for (size_t i = 0; i < plan_.classes.size(); ++i) {
+    plan_.classes[i].spare = spare[i];
+    plan_.classes[i].guests = guests[i];
+  }
+}
+
+// `limit`: what a limit of the experts in host memory leaves of the device for all weights.
+absl::StatusOr<ResidencyPlan> Planner::PlanIntegrated(int64_t limit) const {
+  ExpertBudgets budgets = budgets_;
+  budgets.device_bytes = limit;
+  budgets.host_bytes = 0;
+  absl::StatusOr<ResidencyPlan> limited =
+      PlanResidency(budgets, plan_.blocks, plan_.experts, bytes_, integrated_);
+  if (limited.ok()) return limited;
+  return WithArgument(InvalidArgument("option host_weight_bytes = ", budgets_.host_bytes,
+                                      " on an integrated GPU leaves ", limit,
+                                      " bytes for all weights: ", limited.status().message()),
+                      "host_weight_bytes");
+}
+
+absl::StatusOr<ResidencyPlan> Planner::Plan() {
+  int64_t most = 0, others = 0;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const RankBytes& rank = bytes_[i];
+    most = std::max(
+        most, rank.other + ranks_[i].experts.First(plan_.placed()) + (integrated_ ? rank.cpu : 0));
+    others = std::max(others, rank.other + rank.counts);
+  }
+  if (integrated_ && budgets_.host_bytes != 0) {
+    const int64_t limit = others + budgets_.host_bytes;
+    if (!budgets_.limited() || limit < budgets_.device_bytes) return PlanIntegrated(limit);
+  } else if (budgets_.host_bytes != 0 && budgets_.host_bytes < plan_.cpu_bytes) {
     return WithArgument(
-        InvalidArgument("option host_weight_bytes = ", budgets.host_bytes, "; at least ",
-                        plan.cpu_bytes, " are needed for the ", plan.on_cpu(),
-                        " experts that the CPU computes (cpu_experts = ", budgets.cpu_experts, ")"),
+        InvalidArgument("option host_weight_bytes = ", budgets_.host_bytes, "; at least ",
+                        plan_.cpu_bytes, " are needed for the ", plan_.on_cpu(),
+                        " experts that the CPU computes (cpu_experts = ", budgets_.cpu_experts,
+                        ")"),
         "host_weight_bytes");
   }
-  if (!budgets.limited() || budgets.device_bytes >= most) {
-    if (plan.placed() > 0) plan.expert_bytes = whole / plan.placed();
-    return plan;
-  }
-  const auto slots_in = [&](int64_t bytes) {
-    int64_t slots = plan.placed() + kSpareSlots;
-    for (const RankBytes& rank : ranks) {
-      if (rank.expert() == 0) continue;
-      slots = std::min(slots, (bytes - rank.other - rank.counts - staged(rank)) / rank.expert());
-    }
-    return slots;
-  };
-  // Without experts on disk. An integrated GPU has these in place of any on the host.
-  const int64_t few = blocks + kSpareSlots;
-  int64_t device_bytes = budgets.least ? bytes_of(few) : budgets.device_bytes;
-  if (!integrated) {
-    plan.spare = kSpareSlots;
-    if (device_bytes < bytes_of(few)) {
-      return WithArgument(
-          InvalidArgument("option device_weight_bytes = ", device_bytes, "; at least ",
-                          std::min(bytes_of(few), most),
-                          " are needed on each device: all weights except routed experts, one "
-                          "routed expert for each of ",
-                          blocks, " layers, and room for ", kSpareSlots, " more to exchange them"),
-          "device_weight_bytes");
-    }
-    const int64_t room = std::min(plan.placed(), slots_in(device_bytes) - plan.spare);
-    const auto fits = [&](int64_t streams) {
-      plan.streams = streams;
-      plan.on_device = room - streams;
-      plan.on_host = plan.placed() - plan.on_device;
-      return budgets.host_bytes == 0 || budgets.host_bytes >= plan.host_bytes();
-    };
-    // Two lanes of equal size.
-    const int64_t streams = std::min(kMostStreamSlots, room / kStreamShare) / 2 * 2;
-    if (room < plan.placed() && fits(std::min(streams, room - blocks) / 2 * 2)) return plan;
-    if (fits(0)) return plan;
+  plan_.on_device = plan_.placed();
+  if (!budgets_.limited() || budgets_.device_bytes >= most) return plan_;
 
-    if (budgets.host_bytes < stage + plan.cpu_bytes) {
+  // Without experts on disk. An integrated GPU has these in place of any on the host.
+  if (integrated_) return PlanDisk(budgets_.device_bytes);
+  Take(Shared(kSpareSlots, 1), guests_);
+  const int64_t least = BytesWith(spare_, guests_);
+  const int64_t device_bytes = budgets_.least ? least : budgets_.device_bytes;
+  if (device_bytes < least) {
+    return WithArgument(
+        InvalidArgument(
+            "option device_weight_bytes = ", device_bytes, "; at least ", std::min(least, most),
+            " are needed on each device: all weights except routed experts, one "
+            "routed expert for each of ",
+            plan_.blocks, " layers, and room for ", plan_.spare, " more to exchange them"),
+        "device_weight_bytes");
+  }
+  const auto fits = [&](int64_t streams) {
+    plan_.streams = streams;
+    plan_.on_device = OnDevice(device_bytes);
+    plan_.on_host = plan_.placed() - plan_.on_device;
+    return budgets_.host_bytes == 0 || budgets_.host_bytes >= plan_.host_bytes();
+  };
+  if (fits(StreamsIn(device_bytes)) || fits(0)) return plan_;
+  return PlanDisk(device_bytes);
+}
+
+absl::StatusOr<ResidencyPlan> Planner::PlanDisk(int64_t device_bytes) {
+  int64_t stage = 0;
+  for (const RankBytes& rank : bytes_) {
+    stage += rank.stage;
+    pack_ = std::max(pack_, rank.pack);
+  }
+  int64_t host = 0;  // bytes of experts there
+  if (!integrated_) {
+    host = budgets_.host_bytes - stage - plan_.cpu_bytes;
+    if (host < 0) {
       return WithArgument(
-          InvalidArgument("option host_weight_bytes = ", budgets.host_bytes, "; at least ",
-                          stage + plan.cpu_bytes, " are needed to read experts from disk",
-                          plan.cpu_bytes > 0 ? " and for the CPU's experts" : "", ", or ",
-                          plan.host_bytes(),
+          InvalidArgument("option host_weight_bytes = ", budgets_.host_bytes, "; at least ",
+                          stage + plan_.cpu_bytes, " are needed to read experts from disk",
+                          plan_.cpu_bytes > 0 ? " and for the CPU's experts" : "", ", or ",
+                          plan_.host_bytes(),
                           " for all experts that do not fit "
                           "device_weight_bytes = ",
                           device_bytes),
           "host_weight_bytes");
     }
-    plan.on_host = plan.expert_bytes == 0
-                       ? 0
-                       : (budgets.host_bytes - stage - plan.cpu_bytes) / plan.expert_bytes;
-    plan.spare = plan.on_host > 0 ? kSpareSlots : 0;
   }
-  plan.stage_bytes = stage;
-  int64_t pack = 0;
-  for (const RankBytes& rank : ranks) pack = std::max(pack, rank.pack);
-  const int64_t least = bytes_of(blocks + plan.spare + kLeastGuests) + pack;
-  if (budgets.least) device_bytes = least;
+  plan_.stage_bytes = stage;
+  plan_.streams = 0;
+  const int64_t largest = plan_.largest_bytes();
+  const bool uses_host = largest > 0 && host >= largest;
+  Take(uses_host ? Shared(kSpareSlots, 1) : Shared(0, 0), Shared(kLeastGuests, kWaveExperts));
+  const int64_t least = BytesWith(spare_, guests_);
+  if (budgets_.least) device_bytes = least;
   if (device_bytes < least) {
     return WithArgument(
         InvalidArgument("option device_weight_bytes = ", device_bytes, "; at least ", least,
                         " are needed on each device with experts on disk: all weights except "
                         "routed experts, one routed expert for each of ",
-                        blocks, " layers, and room for ", plan.spare + kLeastGuests, " more"),
+                        plan_.blocks, " layers, and room for ", plan_.spare + plan_.guests,
+                        " more"),
         "device_weight_bytes");
   }
-  const int64_t slots = slots_in(device_bytes - pack) - plan.spare;
-  plan.guests = std::clamp(slots / kGuestShare, kLeastGuests, slots - blocks);
-  if (plan.on_host > 0) {
-    plan.streams =
-        std::min({kMostStreamSlots, slots / kStreamShare, slots - blocks - plan.guests}) / 2 * 2;
-  }
-  plan.on_device = slots - plan.guests - plan.streams;
-  plan.on_host = std::min(plan.on_host, plan.placed() - plan.on_device);
-  plan.on_disk = plan.placed() - plan.on_device - plan.on_host;
-  return plan;
+  Take(spare_, GuestsIn(device_bytes));
+  if (uses_host) plan_.streams = StreamsIn(device_bytes);
+  plan_.on_device = OnDevice(device_bytes);
+  plan_.on_host = uses_host
+                      ? std::min(all_.CountIn(all_.First(plan_.on_device) + host), plan_.placed()) -
+                            plan_.on_device
+                      : 0;
+  plan_.on_disk = plan_.placed() - plan_.on_device - plan_.on_host;
+  return plan_;
 }
 
-ResidencyPlan PlanMappedExperts(int64_t host_bytes, int64_t blocks, int64_t experts,
-                                int64_t expert_bytes) {
-  ResidencyPlan plan{.blocks = blocks, .experts = experts, .expert_bytes = expert_bytes};
-  plan.on_host = std::min(plan.all(), host_bytes / expert_bytes);
+}  // namespace
+
+BytesByPlace::BytesByPlace(absl::Span<const int64_t> expert_of_block) {
+  for (const int64_t bytes : expert_of_block) ends_.push_back(ends_.back() + bytes);
+}
+
+int64_t BytesByPlace::First(int64_t count) const {
+  const auto blocks = static_cast<int64_t>(ends_.size()) - 1;
+  if (blocks == 0) return 0;
+  return count / blocks * one_of_each() + ends_[static_cast<size_t>(count % blocks)];
+}
+
+int64_t BytesByPlace::CountIn(int64_t bytes) const {
+  if (bytes < 0) return 0;
+  if (one_of_each() == 0) return std::numeric_limits<int64_t>::max();
+  const auto first_above = std::upper_bound(ends_.begin(), ends_.end(), bytes % one_of_each());
+  return bytes / one_of_each() * (static_cast<int64_t>(ends_.size()) - 1) +
+         (first_above - ends_.begin() - 1);
+}
+
+int64_t ResidencyPlan::spare_slot(int32_t of_class) const {
+  int64_t slot = on_device;
+  for (int32_t i = 0; i < of_class; ++i) slot += ClassAt(i).spare;
+  return slot;
+}
+
+int64_t ResidencyPlan::guest_slot(int32_t of_class) const {
+  int64_t slot = on_device + spare;
+  for (int32_t i = 0; i < of_class; ++i) slot += ClassAt(i).guests;
+  return slot;
+}
+
+int64_t ResidencyPlan::largest_bytes() const {
+  int64_t bytes = 0;
+  for (int32_t i = 0; i < class_count(); ++i) bytes = std::max(bytes, ClassAt(i).bytes);
+  return bytes;
+}
+
+int64_t ResidencyPlan::guest_bytes() const {
+  int64_t bytes = 0;
+  for (int32_t i = 0; i < class_count(); ++i) bytes += ClassAt(i).guests * ClassAt(i).bytes;
+  return bytes;
+}
+
+int64_t ResidencyPlan::device_bytes() const {
+  int64_t bytes = BytesOf(0, on_device) + guest_bytes() + streams * largest_bytes();
+  for (int32_t i = 0; i < class_count(); ++i) bytes += ClassAt(i).spare * ClassAt(i).bytes;
+  return bytes;
+}
+
+int64_t ResidencyPlan::BytesOf(int64_t first, int64_t count) const {
+  if (class_of.empty()) return count * expert_bytes;
+  std::vector<int64_t> sizes;
+  for (int64_t block = 0; block < blocks; ++block) sizes.push_back(ExpertBytes(block));
+  const BytesByPlace bytes(sizes);
+  return bytes.First(first + count) - bytes.First(first);
+}
+
+absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_t blocks,
+                                            int64_t experts, absl::Span<const RankBytes> ranks,
+                                            bool integrated) {
+  return Planner(budgets, blocks, experts, ranks, integrated).Plan();
+}
+
+ResidencyPlan PlanMappedExperts(int64_t host_bytes, int64_t experts,
+                                absl::Span<const int64_t> expert_of_block) {
+  ResidencyPlan plan{.blocks = static_cast<int64_t>(expert_of_block.size()), .experts = experts};
+  SetClasses(std::vector<int64_t>(expert_of_block.begin(), expert_of_block.end()), expert_of_block,
+             &plan);
+  const BytesByPlace bytes(expert_of_block);
+  plan.expert_bytes = plan.all() == 0 ? 0 : bytes.First(plan.all()) / plan.all();
+  plan.on_host = std::min(plan.all(), bytes.CountIn(host_bytes));
   plan.on_disk = plan.all() - plan.on_host;
   return plan;
 }
@@ -225,19 +460,46 @@ absl::Status ExpectHostRoom(const ResidencyPlan& plan, int64_t here, int64_t ran
 }
 
 int64_t ExpertSlots::DeviceBytes(const ResidencyPlan& plan, const RankBytes& bytes) {
-  return plan.IsWhole() ? bytes.Experts(plan.blocks, plan.experts - plan.cpu_experts)
-                        : plan.device_slots() * bytes.expert();
+  const std::vector<int64_t> experts = ExpertsOf(bytes, plan.blocks);
+  int64_t sum = BytesByPlace(experts).First(plan.on_device);
+  if (plan.streams > 0) sum += plan.streams * *std::max_element(experts.begin(), experts.end());
+  for (int32_t i = 0; i < plan.class_count(); ++i) {
+    const SlotClass own = plan.ClassAt(i);
+    sum += (own.spare + own.guests) * bytes.Expert(plan.BlockOf(i));
+  }
+  return sum;
+}
+
+int64_t ExpertSlots::HostBytes(const ResidencyPlan& plan, const RankBytes& bytes) {
+  const BytesByPlace experts(ExpertsOf(bytes, plan.blocks));
+  return experts.First(plan.on_device + plan.on_host) - experts.First(plan.on_device);
 }
 
 ExpertSlots::ExpertSlots(const ResidencyPlan& plan, const RankBytes& bytes, Device* device,
                          std::byte* device_memory, std::byte* host_memory)
-    : plan_(plan),
-      bytes_(bytes.expert()),
-      offsets_(OffsetsOf(bytes.matrices)),
-      device_(device),
-      device_memory_(device_memory),
-      host_memory_(host_memory),
-      slot_of_(static_cast<size_t>(plan.all())) {
+    : plan_(plan), device_(device), slot_of_(static_cast<size_t>(plan.all())) {
+  for (int64_t block = 0; block < plan.blocks; ++block) {
+    const std::array<int64_t, 3>& own = bytes.Matrices(block);
+    ends_.push_back({own[0], own[0] + own[1], SumOf(own)});
+    largest_ = std::max(largest_, ends_.back()[2]);
+    smallest_ = block == 0 ? largest_ : std::min(smallest_, ends_.back()[2]);
+  }
+  std::byte* at = device_memory;
+  const auto add = [&](int64_t count, int64_t size) {
+    for (int64_t i = 0; i < count; ++i, at += size) starts_.push_back(at);
+  };
+  for (int64_t place = 0; place < plan.on_device; ++place) add(1, ExpertBytes(place % plan.blocks));
+  for (int32_t i = 0; i < plan.class_count(); ++i) {
+    add(plan.ClassAt(i).spare, ExpertBytes(plan.BlockOf(i)));
+  }
+  for (int32_t i = 0; i < plan.class_count(); ++i) {
+    add(plan.ClassAt(i).guests, ExpertBytes(plan.BlockOf(i)));
+  }
+  add(plan.streams, largest_);
+  at = host_memory;
+  for (int64_t place = plan.on_device; place < plan.on_device + plan.on_host; ++place) {
+    add(1, ExpertBytes(place % plan.blocks));
+  }
   for (size_t index = 0; index < slot_of_.size(); ++index) {
     const ExpertId id = IdOf(index);
     int64_t& slot = slot_of_[index];
@@ -256,27 +518,18 @@ ExpertSlots::ExpertSlots(const ResidencyPlan& plan, const RankBytes& bytes, Devi
         break;
     }
   }
-  if (!plan.IsWhole() || bytes.blocks.empty()) return;
-  places_.resize(static_cast<size_t>(plan.device_slots()));
-  int64_t end = 0;
-  for (size_t index = 0; index < slot_of_.size(); ++index) {
-    if (slot_of_[index] < 0) continue;
-    const auto& matrices = bytes.blocks[static_cast<size_t>(IdOf(index).block)];
-    places_[static_cast<size_t>(slot_of_[index])] = {end, OffsetsOf(matrices)};
-    end += matrices[0] + matrices[1] + matrices[2];
-  }
 }
 
-void ExpertSlots::Rebase(ExpertWeights* expert, int64_t slot) const {
-  RebaseMatrix(&expert->w1, At(slot, 0));
-  RebaseMatrix(&expert->w3, At(slot, 1));
-  RebaseMatrix(&expert->w2, At(slot, 2));
+void ExpertSlots::Rebase(int64_t block, std::byte* start, ExpertWeights* expert) const {
+  RebaseMatrix(&expert->w1, start + Offset(block, 0));
+  RebaseMatrix(&expert->w3, start + Offset(block, 1));
+  RebaseMatrix(&expert->w2, start + Offset(block, 2));
 }
 
 absl::Status ExpertSlots::Point(ExpertId id, int64_t slot) const {
   const Block& own = block(id.block);
   ExpertWeights& expert = own.experts[id.expert];
-  Rebase(&expert, slot);
+  Rebase(id.block, Slot(slot), &expert);
   return device_->Upload(own.table + id.expert * static_cast<int64_t>(sizeof expert),
                          reinterpret_cast<const std::byte*>(&expert), sizeof expert);
 }

@@ -32,6 +32,16 @@ std::vector<ExpertPart> PartsOf(const Shards& shards, int rank) {
   return parts;
 }
 
+// A rank's part of the bytes of all experts.
+double ShareOf(const ResidencyPlan& plan, const RankBytes& rank) {
+  int64_t own = 0, all = 0;  // of one expert of each block
+  for (int64_t block = 0; block < plan.blocks; ++block) {
+    own += rank.Expert(block);
+    all += plan.ExpertBytes(block);
+  }
+  return all == 0 ? 0 : static_cast<double>(own) / static_cast<double>(all);
+}
+
 }  // namespace
 
 int64_t ExpertStore::CountBytes(int64_t blocks, int64_t experts) {
@@ -50,7 +60,7 @@ int64_t ExpertStore::device_bytes() const {
 }
 
 absl::Status ExpertStore::Allocate(Device* device, Place place) {
-  DSV4_ASSIGN_OR_RETURN(host_memory_, device->AllocateHost(plan_.on_host * sizes_.expert(),
+  DSV4_ASSIGN_OR_RETURN(host_memory_, device->AllocateHost(ExpertSlots::HostBytes(plan_, sizes_),
                                                            "experts beyond the device's budget"));
   slots_ = ExpertSlots(plan_, sizes_, device, place(ExpertSlots::DeviceBytes(plan_, sizes_)),
                        host_memory_.data());
@@ -68,7 +78,7 @@ void ExpertStore::Keep(ExpertId id, int matrix, ExpertSource source, ExpertMatri
   }
   view->format = source.runs_as;
   WeightPacker::Point(
-      WeightPacker::At(slots_.At(plan_.guest_slot(), matrix),
+      WeightPacker::At(slots_.At(id.block, plan_.guest_slot(plan_.ClassOf(id.block)), matrix),
                        PackedFormatOf(source.runs_as, view->blocks), view->n, view->k),
       view);
   sources_[slots_.IndexOf(id)][static_cast<size_t>(matrix)] = std::move(source);
@@ -80,6 +90,7 @@ absl::Status ExpertStore::Open(Parts parts, Place place) {
   if (plan_.on_device < plan_.placed()) {
     if (first) {
       DSV4_ASSIGN_OR_RETURN(read_times_, MeasureExpertReads(slots_));
+      share_of_bytes_ = ShareOf(plan_, sizes_);
     }
     std::byte* const memory = place(sizes_.counts);
     auto* const counts = reinterpret_cast<ExpertCounts*>(memory);
@@ -248,8 +259,9 @@ ExpertTraffic ExpertStore::traffic() const {
   if (fetcher_ != nullptr) traffic = traffic + fetcher_->traffic();
   if (streamer_ != nullptr) traffic = traffic + streamer_->traffic();
   if (share_ != nullptr) traffic = traffic + share_->traffic();
-  traffic.device_seconds = static_cast<double>(traffic.device_reads) * read_times_.device;
-  traffic.host_seconds = static_cast<double>(traffic.host_reads) * read_times_.host;
+  const auto own = [&](int64_t bytes) { return static_cast<double>(bytes) * share_of_bytes_; };
+  traffic.device_seconds = own(traffic.device_bytes) * read_times_.device;
+  traffic.host_seconds = own(traffic.host_bytes) * read_times_.host;
   return traffic;
 }
 

@@ -80,7 +80,9 @@ class ExpertStore {
   absl::Status Allocate(Device* device, Place place);
   // Whether the expert has a slot, At(id, matrix) of which the loader fills: 0 is w1, 1 w3, 2 w2.
   bool HasSlot(ExpertId id) const { return slots_.SlotOf(id) >= 0; }
-  std::byte* At(ExpertId id, int matrix) const { return slots_.At(slots_.SlotOf(id), matrix); }
+  std::byte* At(ExpertId id, int matrix) const {
+    return slots_.At(id.block, slots_.SlotOf(id), matrix);
+  }
   // Keeps a matrix of an expert without a slot: copies it for the CPU, or remembers where it lies
   // on disk. `view`, of kernels, becomes empty, or points to the slot for experts that are fetched.
   void Keep(ExpertId id, int matrix, ExpertSource source, ExpertMatrix* view);
@@ -166,6 +168,7 @@ class ExpertStore {
   std::vector<std::array<ExpertSource, 3>> sources_;  // [blocks * experts], until Open
   CpuExperts cpu_experts_;                            // until Open
   ExpertReadTimes read_times_;                        // of the first rank
+  double share_of_bytes_ = 0;                         // the first rank's, of all ranks' bytes
   int32_t experts_per_token_ = 0;
   int32_t stream_rows_ = 0;             // experts are streamed in passes of at least so many rows
   std::unique_ptr<ExpertMover> mover_;  // null: no expert lies on the host

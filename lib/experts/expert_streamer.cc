@@ -11,6 +11,7 @@ namespace dsv4 {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+constexpr int64_t kLaneExperts = kMostStreamSlots / Device::kLanes;  // at most
 
 int64_t StagedBytes() {
   return RoundUp<int64_t>(kMostStreamSlots * static_cast<int64_t>(sizeof(ExpertWeights)),
@@ -50,7 +51,7 @@ absl::Status ExpertStreamer::Run(int32_t block, ExpertFfnParams part,
 // As many experts as a lane has room for, counting only those on the host.
 ExpertStreamer::Wave ExpertStreamer::WaveFrom(const Wave& next) const {
   Wave wave = next;
-  int64_t room = plan_.streams / Device::kLanes;
+  int64_t room = RoomFor(next.block);
   for (; wave.end < plan_.experts; ++wave.end) {
     if (OnHost({wave.block, wave.end}) && room-- == 0) break;
   }
@@ -71,12 +72,24 @@ absl::Status ExpertStreamer::Begin(int32_t block, ExpertPart half) {
   return CopyAhead();
 }
 
-MemoryCopy ExpertStreamer::CopyOf(int64_t from, int64_t to, ExpertPart part) const {
+MemoryCopy ExpertStreamer::CopyOf(ExpertId id, std::byte* to, ExpertPart part) const {
   const ExpertSlots& slots = *parts_.slots;
-  const int64_t middle = slots.At(from, 2) - slots.Slot(from);  // w1 and w3, then w2
+  const int64_t middle = slots.Offset(id.block, 2);  // w1 and w3, then w2
   const int64_t begin = part == ExpertPart::kOutputs ? middle : 0;
-  const int64_t end = part == ExpertPart::kProducts ? middle : slots.slot_bytes();
-  return {slots.Slot(to) + begin, slots.Slot(from) + begin, end - begin};
+  const int64_t end = part == ExpertPart::kProducts ? middle : slots.ExpertBytes(id.block);
+  return {to + begin, slots.Slot(slots.SlotOf(id)) + begin, end - begin};
+}
+
+int64_t ExpertStreamer::RoomFor(int64_t block) const {
+  const int64_t bytes = parts_.slots->ExpertBytes(block);
+  const int64_t lane = plan_.streams / Device::kLanes * parts_.slots->largest();
+  return bytes == 0 ? kLaneExperts : std::min(kLaneExperts, lane / bytes);
+}
+
+std::byte* ExpertStreamer::Staged(size_t lane, int64_t block, int64_t index) const {
+  const int64_t first =
+      plan_.stream_slot() + static_cast<int64_t>(lane) * (plan_.streams / Device::kLanes);
+  return parts_.slots->Slot(first) + index * parts_.slots->ExpertBytes(block);
 }
 
 absl::Status ExpertStreamer::CopyAhead() {
@@ -87,13 +100,14 @@ absl::Status ExpertStreamer::CopyAhead() {
     for (int32_t expert = wave.first; expert < wave.end; ++expert) {
       const ExpertId id{wave.block, expert};
       if (!OnHost(id)) continue;
-      copies_.push_back(CopyOf(parts_.slots->SlotOf(id),
-                               StageSlot(lane, static_cast<int64_t>(copies_.size())),
+      copies_.push_back(CopyOf(id, Staged(lane, wave.block, static_cast<int64_t>(copies_.size())),
                                parts_.parts[wave.part]));
     }
     DSV4_RETURN_IF_ERROR(device_->StartLane(static_cast<int>(lane), copies_));
     const bool last_part = wave.part + 1 == parts_.parts.size();
-    if (last_part) bytes_ += static_cast<int64_t>(copies_.size()) * plan_.expert_bytes;
+    if (last_part) {
+      bytes_ += static_cast<int64_t>(copies_.size()) * plan_.ExpertBytes(wave.block);
+    }
     waves_[lane] = wave;
     ++copied_;
     if (wave.end < plan_.experts) {
@@ -107,18 +121,12 @@ absl::Status ExpertStreamer::CopyAhead() {
   return absl::OkStatus();
 }
 
-int64_t ExpertStreamer::StageSlot(size_t lane, int64_t index) const {
-  return plan_.stream_slot() + static_cast<int64_t>(lane) * (plan_.streams / Device::kLanes) +
-         index;
-}
-
 absl::StatusOr<ExpertStreamer::Wave> ExpertStreamer::Next() {
   const size_t lane = LaneOf(computed_);
   const Wave wave = waves_[lane];
   const ExpertSlots::Block& block = parts_.slots->block(wave.block);
   const auto* const experts = reinterpret_cast<const ExpertWeights*>(block.table);
-  const int64_t slot = StageSlot(lane, 0);
-  ExpertWeights* const staged = staged_ + (slot - plan_.stream_slot());
+  ExpertWeights* const staged = staged_ + static_cast<int64_t>(lane) * kLaneExperts;
   host_staged_.clear();
   for (int32_t expert = wave.first; expert < wave.end; ++expert) {
     const ExpertWeights*& entry = host_table_[static_cast<size_t>(expert)];
@@ -126,7 +134,7 @@ absl::StatusOr<ExpertStreamer::Wave> ExpertStreamer::Next() {
     if (!OnHost({wave.block, expert})) continue;
     const auto index = static_cast<int64_t>(host_staged_.size());
     host_staged_.push_back(block.experts[expert]);
-    parts_.slots->Rebase(&host_staged_.back(), slot + index);
+    parts_.slots->Rebase(wave.block, Staged(lane, wave.block, index), &host_staged_.back());
     entry = staged + index;
   }
   more_ = wave.end < plan_.experts;

@@ -66,17 +66,18 @@ class ExpertStreamer {
   Wave WaveFrom(const Wave& next) const;
   bool OnHost(ExpertId id) const { return parts_.slots->TierOf(id) == ExpertTier::kHost; }
   static size_t LaneOf(int64_t wave) { return static_cast<size_t>(wave % Device::kLanes); }
-  // What a part needs of a slot.
-  MemoryCopy CopyOf(int64_t from, int64_t to, ExpertPart part) const;
-  // The number of a slot of a lane.
-  int64_t StageSlot(size_t lane, int64_t index) const;
+  // What a part needs of an expert, to the same bytes of a place that begins at `to`.
+  MemoryCopy CopyOf(ExpertId id, std::byte* to, ExpertPart part) const;
+  // A place in a lane for an expert of the block: a lane has more of smaller experts.
+  std::byte* Staged(size_t lane, int64_t block, int64_t index) const;
+  int64_t RoomFor(int64_t block) const;  // in a lane
   absl::Status CopyAhead();
 
   const Parts parts_;
   const ResidencyPlan& plan_;
   Device* const device_;
   const double seconds_before_;                   // the device's LaneSeconds before this object
-  ExpertWeights* staged_ = nullptr;               // [slots of both lanes] on the device
+  ExpertWeights* staged_ = nullptr;               // [lanes, kLaneExperts] on the device
   const ExpertWeights** table_ = nullptr;         // [experts] on the device
   std::vector<ExpertWeights> host_staged_;        // of a lane
   std::vector<const ExpertWeights*> host_table_;  // [experts]

@@ -292,7 +292,7 @@ absl::Status WeightsLoader::PlanMapped(const WeightTargets& targets) {
     const ExpertId id = bound.spec.expert;
     if (id.expert < 0) continue;
     const auto index = static_cast<size_t>(id.block * experts + id.expert);
-    bytes.resize(std::max(bytes.size(), index + 1));
+    bytes.resize(std::max(bytes.size(), static_cast<size_t>((id.block + 1) * experts)));
     for (size_t i = 0; i < bound.pending_count; ++i) {
       bytes[index] += pending_[bound.first_pending + i].entry->bytes;
     }
@@ -310,8 +310,11 @@ absl::Status WeightsLoader::PlanMapped(const WeightTargets& targets) {
     const int64_t most = MappedExpertRoom(*targets.available, others);
     room = budget > 0 ? std::min(budget, most) : most;
   }
-  weights_->residency_ = PlanMappedExperts(room, static_cast<int64_t>(bytes.size()) / experts,
-                                           experts, *std::max_element(bytes.begin(), bytes.end()));
+  std::vector<int64_t> largest;  // of each block
+  for (auto first = bytes.begin(); first != bytes.end(); first += experts) {
+    largest.push_back(*std::max_element(first, first + experts));
+  }
+  weights_->residency_ = PlanMappedExperts(room, experts, largest);
   DSV4_RETURN_IF_ERROR(weights_->CountUse(targets.profile));
   // The first rank's use, as ranks choose alike.
   weights_->experts_[0] =

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Predicted speeds against those that benchmarks/results records, and for GPUs that were never
 // measured only their order.
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lib/engine/expectation.h"
 #include "tests/support/catch.h"
@@ -58,6 +60,33 @@ TokenWork Whole(int64_t layers, int ranks = 1) {
   info.weight_bytes = static_cast<int64_t>(DenseBytes(layers) + (ranks - 1) * kTables / 2 +
                                            static_cast<double>(layers * 256) * kExpertBytes);
   return WorkOf(info, Flash(layers), "fp8+fp4");
+}
+
+TEST_CASE("layers whose experts differ count their own bytes") {
+  EngineInfo info{};
+  info.backend = Backend::kCuda;
+  info.devices.resize(1);
+  ResidencyPlan& experts = info.residency;
+  constexpr int64_t kOne = 7'000'000;
+  experts = {.blocks = 43,
+             .experts = 256,
+             .on_device = 43 * 96,
+             .on_host = 43 * 128,
+             .on_disk = 43 * 32,
+             .guests = 2,
+             .expert_bytes = kOne * 44 / 43,
+             .classes = {{.blocks = 42, .bytes = kOne, .guests = 1},
+                         {.blocks = 1, .bytes = 2 * kOne, .guests = 1}},
+             .class_of = std::vector<int32_t>(43)};
+  experts.class_of[26] = 1;
+  const auto device = static_cast<double>((44 * 96 + 3) * kOne);
+  info.weight_bytes = static_cast<int64_t>(DenseBytes(43) + device);
+  const TokenWork work = WorkOf(info, Flash(), "Q8_0+IQ2_XXS");
+  CHECK(work.expert_bytes == Approx(6 * 44 * kOne));
+  CHECK(work.all_host_bytes == Approx(44 * 128 * kOne));
+  CHECK(work.host_share == Approx(0.5));
+  CHECK(work.disk_share == Approx((44 * 32 - 3) / (44.0 * 256)));
+  CHECK(work.dense_bytes == Approx(DenseBytes(43) - work.head_bytes));
 }
 
 DeviceRates Hopper(const std::string& name) {

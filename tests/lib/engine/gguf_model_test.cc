@@ -123,11 +123,15 @@ TEST_CASE("experts that are read from disk change no bit, with other formats in 
     REQUIRE(plan.on_disk == plan.all());
     CHECK(logits == Logits(file, cpu));
     CHECK(logits == Logits(file, cpu, 1));
-    cpu.weight_budgets.host_bytes = plan.all() / 2 * plan.expert_bytes;
+    // Half of them: each takes its own size.
+    cpu.weight_budgets.host_bytes = plan.all_bytes() / 2;
     const auto some = Engine::Plan(file, cpu);
     REQUIRE_OK(some);
-    REQUIRE(some->info().residency.on_host > 0);
-    REQUIRE(some->info().residency.on_disk > 0);
+    REQUIRE(some->info().residency.on_host == plan.all() / 2);
+    REQUIRE(some->info().residency.on_disk == plan.all() / 2);
+    REQUIRE(some->info().residency.host_bytes() == plan.all_bytes() / 2);
+    // Two of each layer.
+    REQUIRE(some->info().token_expert_bytes == plan.all_bytes() / test::kGgufExperts * 2);
     CHECK(logits == Logits(file, cpu));
   }
 }

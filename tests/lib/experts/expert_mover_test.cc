@@ -36,13 +36,32 @@ uint8_t Pattern(ExpertId id, int matrix) {
 }
 
 // Two blocks of eight experts, six in all on the device.
+const ResidencyPlan kAlike{
+    .blocks = 2, .experts = 8, .on_device = 6, .on_host = 10, .spare = 2, .expert_bytes = 1};
+
+// The second block's w2 has twice the bytes.
+ResidencyPlan Mixed() {
+  ResidencyPlan plan = kAlike;
+  plan.classes = {{.blocks = 1, .bytes = 3 * kMatrix, .spare = 1},
+                  {.blocks = 1, .bytes = 4 * kMatrix, .spare = 1}};
+  plan.class_of = {0, 1};
+  return plan;
+}
+
+RankBytes SizesOf(const ResidencyPlan& plan) {
+  RankBytes bytes{.matrices = {kMatrix, kMatrix, kMatrix}};
+  if (plan.class_count() == 1) return bytes;
+  bytes.blocks = {bytes.matrices, {kMatrix, kMatrix, 2 * kMatrix}};
+  return bytes;
+}
+
 struct Layers {
-  explicit Layers(uint64_t shuffle = 0)
-      : plan{.blocks = 2, .experts = 8, .on_device = 6, .on_host = 10, .spare = 2},
-        device_memory(8 * 3 * kMatrix),
-        host_memory(10 * 3 * kMatrix),
-        slots(plan, {.matrices = {kMatrix, kMatrix, kMatrix}}, &device, device_memory.data(),
-              host_memory.data()),
+  explicit Layers(uint64_t shuffle = 0, const ResidencyPlan& planned = kAlike)
+      : plan(planned),
+        sizes(SizesOf(plan)),
+        device_memory(static_cast<size_t>(ExpertSlots::DeviceBytes(plan, sizes))),
+        host_memory(static_cast<size_t>(ExpertSlots::HostBytes(plan, sizes))),
+        slots(plan, sizes, &device, device_memory.data(), host_memory.data()),
         experts(16),
         table(16),
         counts(16),
@@ -51,8 +70,8 @@ struct Layers {
       const ExpertId id{index / 8, index % 8};
       ExpertMatrix* const matrices[] = {&experts[index].w1, &experts[index].w3, &experts[index].w2};
       for (int matrix = 0; matrix < 3; ++matrix) {
-        std::byte* const at = slots.At(slots.SlotOf(id), matrix);
-        std::memset(at, Pattern(id, matrix), kMatrix);
+        std::byte* const at = slots.At(id.block, slots.SlotOf(id), matrix);
+        std::memset(at, Pattern(id, matrix), Bytes(id, matrix));
         const auto* data = reinterpret_cast<const uint8_t*>(at);
         *matrices[matrix] = Fp4Weight{data, data + kScales, 1, 1};
       }
@@ -73,9 +92,14 @@ struct Layers {
       for (int matrix = 0; matrix < 3; ++matrix) {
         const uint8_t* const data = matrices[matrix]->data;
         REQUIRE(matrices[matrix]->scale == data + kScales);
-        REQUIRE(std::count(data, data + kMatrix, Pattern(id, matrix)) == kMatrix);
+        const auto bytes = static_cast<int64_t>(Bytes(id, matrix));
+        REQUIRE(std::count(data, data + bytes, Pattern(id, matrix)) == bytes);
       }
     }
+  }
+
+  size_t Bytes(ExpertId id, int matrix) const {
+    return static_cast<size_t>(sizes.Matrices(id.block)[static_cast<size_t>(matrix)]);
   }
 
   int OnDevice() const {
@@ -85,6 +109,7 @@ struct Layers {
   }
 
   const ResidencyPlan plan;
+  const RankBytes sizes;
   std::vector<std::byte> device_memory, host_memory;
   ExpertSlots slots;
   std::vector<ExpertWeights> experts, table;  // the host's; what kernels read
@@ -141,6 +166,40 @@ TEST_CASE("experts that move at random stay whole") {
   }
   REQUIRE(layers.mover->traffic().moved > 50);
   REQUIRE(layers.OnDevice() >= 6);
+}
+
+TEST_CASE("experts of different sizes change places with those of their own") {
+  Layers layers(3, Mixed());
+  for (int pass = 0; pass < 300; ++pass) {
+    layers.Pass({pass % 16});
+    if (pass % 2 == 0) layers.device.MakeCopies();
+    // Of each block three, and the one that just came.
+    for (const int32_t block : {0, 1}) {
+      int on_device = 0;
+      for (int32_t expert = 0; expert < 8; ++expert) {
+        on_device += layers.slots.OnDevice({block, expert});
+      }
+      REQUIRE(on_device >= 3);
+      REQUIRE(on_device <= 4);
+    }
+  }
+  REQUIRE(layers.mover->traffic().moved > 50);
+
+  // The hottest of each come, though one block has all of the hottest.
+  Layers hot(0, Mixed());
+  for (int pass = 0; pass < 400; ++pass) {
+    hot.Pass(pass % 2 == 0 ? std::vector<int>{4, 5, 6, 7, 13} : std::vector<int>{4, 5, 6, 7});
+    hot.device.MakeCopies();
+  }
+  int first = 0;
+  for (const int32_t expert : {4, 5, 6, 7}) first += hot.slots.OnDevice({0, expert});
+  REQUIRE(first == 3);
+  REQUIRE(hot.slots.OnDevice({1, 5}));
+  const ExpertTraffic traffic = hot.mover->traffic();
+  REQUIRE(traffic.moved == 4);
+  REQUIRE(traffic.device_bytes > traffic.device_reads * 3 * kMatrix);
+  REQUIRE(traffic.device_bytes < traffic.device_reads * 4 * kMatrix);
+  REQUIRE(traffic.host_bytes >= traffic.host_reads * 3 * kMatrix);
 }
 
 }  // namespace

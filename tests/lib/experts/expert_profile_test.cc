@@ -91,6 +91,10 @@ TEST_CASE("experts that were used most come first, the others as without a profi
   const ResidencyPlan shared{.blocks = 2, .experts = 3, .cpu_experts = 1};
   REQUIRE(PlacesByUse(shared, {2, 3, 10, {0, 9, 0, 4, 0, 9}}) ==
           std::vector<int64_t>{2, 0, 5, 1, 3, 4});
+  // Experts of two sizes: each block keeps its places, every second one.
+  const ResidencyPlan sizes{.blocks = 2, .experts = 3, .classes = {{}, {}}, .class_of = {0, 1}};
+  REQUIRE(PlacesByUse(sizes, {2, 3, 10, {0, 9, 0, 4, 0, 9}}) ==
+          std::vector<int64_t>{2, 0, 4, 3, 5, 1});
 }
 
 TEST_CASE("use is counted on top of a profile, and long histories fade") {

@@ -30,13 +30,20 @@ ResidencyPlan MustPlan(const ExpertBudgets& budgets) {
 }
 
 TEST_CASE("mapped experts stay in memory as far as a budget or the machine has room") {
-  const ResidencyPlan plan = PlanMappedExperts(11 * 30 - 1, 4, 64, 30);
+  const ResidencyPlan plan = PlanMappedExperts(11 * 30 - 1, 64, {30, 30, 30, 30});
   REQUIRE(plan.on_device == 0);
   REQUIRE(plan.on_host == 10);
   REQUIRE(plan.on_disk == 246);
   REQUIRE(plan.TierOf({.block = 1, .expert = 2}) == ExpertTier::kHost);  // the tenth
   REQUIRE(plan.TierOf({.block = 2, .expert = 2}) == ExpertTier::kDisk);
-  REQUIRE(PlanMappedExperts(1'000'000, 4, 64, 30).on_disk == 0);
+  REQUIRE(PlanMappedExperts(1'000'000, 64, {30, 30, 30, 30}).on_disk == 0);
+  // Experts of different sizes: two of each block, and one of the first two.
+  const ResidencyPlan mixed = PlanMappedExperts(2 * 140 + 70 + 29, 64, {40, 30, 30, 40});
+  REQUIRE(mixed.on_host == 10);
+  REQUIRE(mixed.host_bytes() == 2 * 140 + 70);
+  REQUIRE(mixed.disk_bytes() == 62 * 140 - 70);
+  REQUIRE(mixed.expert_bytes == 35);
+  REQUIRE(mixed.ExpertBytes(2) == 30);
   REQUIRE(MappedExpertRoom(8000, 1000) == 6000);
   REQUIRE(MappedExpertRoom(800, 1000) == 0);
 }
@@ -53,7 +60,6 @@ TEST_CASE("experts that the CPU computes are in host memory, and the others in t
   REQUIRE(all->on_device == 256 - 24);
   REQUIRE(all->on_host == 0);
   REQUIRE(all->host_bytes() == 600);
-  REQUIRE(all->cpu_expert_bytes() == 25);
   REQUIRE(all->TierOf({.block = 3, .expert = 57}) == ExpertTier::kDevice);
   REQUIRE(all->TierOf({.block = 0, .expert = 58}) == ExpertTier::kCpu);
   // The host's budget has them, too: 600 bytes, 200 for reads, and room for 20 experts.
@@ -168,47 +174,158 @@ TEST_CASE("an integrated GPU has experts once, and others on disk") {
                                                Catch::Contains("at least 1680"));
 }
 
-TEST_CASE("experts that stay on the device take their own sizes, others the largest one's") {
+// A rank whose blocks have experts of 30, 32 and 50 bytes: w2 of the last one is of a larger type.
+RankBytes MixedRank() {
   RankBytes rank = kRank;
   rank.matrices = {12, 10, 30};
-  // The last block's w2 is of a larger type.
   rank.blocks = {{10, 10, 10}, {12, 10, 10}, {10, 10, 10}, {10, 10, 30}};
-  const int64_t all = 64 * (30 + 32 + 30 + 50);
-  const auto plan_of = [&](const ExpertBudgets& budgets) {
-    const auto plan = PlanResidency(budgets, 4, 64, {&rank, 1});
-    REQUIRE_OK(plan);
-    return *plan;
+  return rank;
+}
+constexpr int64_t kMixed = 30 + 32 + 30 + 50;  // bytes of one expert of each block
+
+ResidencyPlan MustPlanMixed(const ExpertBudgets& budgets) {
+  const RankBytes rank = MixedRank();
+  const auto plan = PlanResidency(budgets, 4, 64, {&rank, 1});
+  REQUIRE_OK(plan);
+  return *plan;
+}
+
+// Finds all slots of a plan within their memory, and no two in one place: those of experts, with
+// all matrices, and spare ones and guests of each class.
+void ExpectSlots(const ResidencyPlan& plan, const RankBytes& rank) {
+  std::vector<std::byte> device(static_cast<size_t>(ExpertSlots::DeviceBytes(plan, rank)));
+  std::vector<std::byte> host(static_cast<size_t>(ExpertSlots::HostBytes(plan, rank)));
+  REQUIRE(static_cast<int64_t>(device.size()) == plan.device_bytes());
+  REQUIRE(static_cast<int64_t>(host.size()) == plan.host_expert_bytes());
+  const ExpertSlots slots(plan, rank, nullptr, device.data(), host.data());
+  std::vector<int> device_owners(device.size()), host_owners(host.size());
+  const auto own = [&](bool on_host, const std::byte* from, int64_t size) {
+    std::vector<int>& owners = on_host ? host_owners : device_owners;
+    const int64_t at = from - (on_host ? host : device).data();
+    REQUIRE(at >= 0);
+    REQUIRE(at + size <= static_cast<int64_t>(owners.size()));
+    for (int64_t i = at; i < at + size; ++i) ++owners[static_cast<size_t>(i)];
   };
-  const ResidencyPlan whole = plan_of({.device_bytes = 1000 + all});
-  REQUIRE(whole.IsWhole());
-  REQUIRE(whole.expert_bytes == all / 256);
-  REQUIRE(ExpertSlots::DeviceBytes(whole, rank) == all);
-  REQUIRE(ExpertSlots::DeviceBytes(plan_of({}), rank) == all);
-  std::vector<std::byte> memory(static_cast<size_t>(all));
-  const ExpertSlots slots(whole, rank, nullptr, memory.data(), nullptr);
-  std::vector<int> owners(memory.size());
-  for (int32_t block = 0; block < 4; ++block) {
-    for (int32_t expert = 0; expert < 64; ++expert) {
+  for (int32_t block = 0; block < plan.blocks; ++block) {
+    for (int32_t expert = 0; expert < plan.experts; ++expert) {
+      const int64_t slot = slots.SlotOf({block, expert});
+      REQUIRE(slots.TierOf({block, expert}) == plan.TierOf({block, expert}));
+      if (slot < 0) continue;
       for (int matrix = 0; matrix < 3; ++matrix) {
-        const int64_t slot = slots.SlotOf({block, expert});
-        REQUIRE(slots.TierOf({block, expert}) == ExpertTier::kDevice);
-        const int64_t at = slots.At(slot, matrix) - memory.data();
-        const int64_t size = rank.blocks[static_cast<size_t>(block)][static_cast<size_t>(matrix)];
-        REQUIRE(at >= 0);
-        REQUIRE(at + size <= all);
-        for (int64_t i = at; i < at + size; ++i) ++owners[static_cast<size_t>(i)];
+        own(plan.TierOf({block, expert}) == ExpertTier::kHost, slots.At(block, slot, matrix),
+            rank.Matrices(block)[static_cast<size_t>(matrix)]);
       }
     }
   }
-  REQUIRE(std::count(owners.begin(), owners.end(), 1) == all);
-  // One byte less, and some are in host memory: any expert may come to any slot.
-  const ResidencyPlan moving = plan_of({.device_bytes = 1000 + all - 1});
-  REQUIRE_FALSE(moving.IsWhole());
-  REQUIRE(moving.expert_bytes == 52);
-  REQUIRE(ExpertSlots::DeviceBytes(moving, rank) == moving.device_slots() * 52);
+  for (int32_t i = 0; i < plan.class_count(); ++i) {
+    const SlotClass slot_class = plan.ClassAt(i);
+    for (int64_t j = 0; j < slot_class.spare; ++j) {
+      own(false, slots.Slot(plan.spare_slot(i) + j), slot_class.bytes);
+    }
+    for (int64_t j = 0; j < slot_class.guests; ++j) {
+      own(false, slots.Slot(plan.guest_slot(i) + j), slot_class.bytes);
+    }
+  }
+  for (int64_t i = 0; i < plan.streams; ++i) {
+    own(false, slots.Slot(plan.stream_slot() + i), plan.largest_bytes());
+  }
+  REQUIRE(std::count(device_owners.begin(), device_owners.end(), 1) ==
+          static_cast<int64_t>(device.size()));
+  REQUIRE(std::count(host_owners.begin(), host_owners.end(), 1) ==
+          static_cast<int64_t>(host.size()));
+}
+
+TEST_CASE("experts that stay on the device take their own sizes") {
+  RankBytes rank = MixedRank();
+  const int64_t all = 64 * kMixed;
+  const ResidencyPlan whole = MustPlanMixed({.device_bytes = 1000 + all});
+  REQUIRE(whole.IsWhole());
+  REQUIRE(whole.expert_bytes == all / 256);
+  REQUIRE(whole.device_bytes() == all);
+  REQUIRE(MustPlanMixed({}).device_bytes() == all);
+  ExpectSlots(whole, rank);
   // Without those that the CPU computes.
   rank.cpu = 4 * 4 * 10;
-  REQUIRE(ExpertSlots::DeviceBytes(plan_of({.cpu_experts = 4}), rank) == all / 64 * 60);
+  const auto shared = PlanResidency({.cpu_experts = 4}, 4, 64, {&rank, 1});
+  REQUIRE_OK(shared);
+  REQUIRE(ExpertSlots::DeviceBytes(*shared, rank) == all / 64 * 60);
+}
+
+TEST_CASE("experts that move have slots of their own sizes, of each size a share") {
+  const RankBytes rank = MixedRank();
+  const int64_t all = 64 * kMixed;
+  // One byte less than all take, and some are in host memory.
+  const ResidencyPlan moving = MustPlanMixed({.device_bytes = 1000 + all - 1});
+  REQUIRE_FALSE(moving.IsWhole());
+  REQUIRE(moving.class_count() == 3);
+  REQUIRE(moving.class_of == std::vector<int32_t>{0, 1, 0, 2});
+  // Eight spare slots, by the blocks.
+  REQUIRE(moving.ClassAt(0).blocks == 2);
+  REQUIRE(moving.ClassAt(0).spare == 4);
+  REQUIRE(moving.ClassAt(1).spare == 2);
+  REQUIRE(moving.ClassAt(2).spare == 2);
+  REQUIRE(moving.ClassAt(2).bytes == 50);
+  REQUIRE(moving.spare_slot(1) == moving.on_device + 4);
+  const int64_t spare = 4 * 30 + 2 * 32 + 2 * 50;
+  // An eighth of the others, an even number of the largest size, to stream through.
+  REQUIRE(moving.streams == 20);
+  // 54 experts of each block, and one more of the first two.
+  REQUIRE(moving.on_device == 54 * 4 + 2);
+  REQUIRE(moving.device_bytes() == 54 * kMixed + 62 + spare + 20 * 50);
+  REQUIRE(moving.on_host == 38);
+  REQUIRE(moving.host_bytes() == 10 * kMixed - 62);
+  REQUIRE(moving.expert_bytes == all / 256);
+  ExpectSlots(moving, rank);
+
+  // A host with room for less: its guests, at least as many of each size as a wave has experts.
+  const ResidencyPlan tiers = MustPlanMixed(
+      {.device_bytes = 1050 + 70 + 100 * 35, .host_bytes = 200 + 5 * kMixed + 30 + 31});
+  REQUIRE(tiers.ClassAt(0).guests == 12);  // 22 are a quarter of what spare slots leave
+  REQUIRE(tiers.ClassAt(1).guests == 5);
+  REQUIRE(tiers.ClassAt(2).guests == 5);
+  REQUIRE(tiers.guest_bytes() == 12 * 30 + 5 * 32 + 5 * 50);
+  REQUIRE(tiers.guest_slot(2) == tiers.on_device + 8 + 17);
+  REQUIRE(tiers.streams == 8);
+  const int64_t left = 100 * 35 - tiers.device_bytes();
+  REQUIRE(left >= 0);
+  REQUIRE(left < 50);
+  const int64_t host_left = 5 * kMixed + 61 - tiers.host_expert_bytes();
+  REQUIRE(host_left >= 0);
+  REQUIRE(host_left < 50);
+  REQUIRE(tiers.host_expert_bytes() + tiers.disk_bytes() + tiers.device_bytes() - spare -
+              tiers.guest_bytes() - 8 * 50 ==
+          all);
+  ExpectSlots(tiers, rank);
+
+  // The least: one expert of each block, and slots of each size.
+  const ResidencyPlan least = MustPlanMixed({.host_bytes = 200, .least = true});
+  REQUIRE(least.on_device == 4);
+  REQUIRE(least.guests == 4 + 4 + 4);
+  REQUIRE(least.device_bytes() == kMixed + 4 * (30 + 32 + 50));
+  ExpectSlots(least, rank);
+  const int64_t bytes = 1050 + 70 + least.device_bytes();
+  REQUIRE(MustPlanMixed({.device_bytes = bytes, .host_bytes = 200}).on_device == 4);
+  const auto refused =
+      PlanResidency({.device_bytes = bytes - 1, .host_bytes = 200}, 4, 64, {&rank, 1});
+  REQUIRE(absl::IsInvalidArgument(refused.status()));
+  REQUIRE_THAT(std::string(refused.status().message()),
+               Catch::Contains("at least " + std::to_string(bytes)));
+}
+
+TEST_CASE("ranks with parts of different sizes have the same experts in the same places") {
+  RankBytes ranks[] = {MixedRank(), MixedRank()};
+  ranks[1].matrices = {6, 5, 15};
+  ranks[1].blocks = {{5, 5, 5}, {6, 5, 5}, {5, 5, 5}, {5, 5, 15}};
+  const auto plan = PlanResidency({.device_bytes = 1000 + 64 * kMixed - 1}, 4, 64, ranks);
+  REQUIRE_OK(plan);
+  const ResidencyPlan alone = MustPlanMixed({.device_bytes = 1000 + 64 * kMixed - 1});
+  REQUIRE(plan->on_device == alone.on_device);
+  REQUIRE(plan->streams == alone.streams);
+  REQUIRE(plan->ClassAt(2).bytes == 75);
+  REQUIRE(plan->host_bytes() ==
+          ExpertSlots::HostBytes(*plan, ranks[0]) + ExpertSlots::HostBytes(*plan, ranks[1]));
+  REQUIRE(plan->device_bytes() ==
+          ExpertSlots::DeviceBytes(*plan, ranks[0]) + ExpertSlots::DeviceBytes(*plan, ranks[1]));
 }
 
 TEST_CASE("slots follow the plan, and experts on disk have none") {
@@ -308,9 +425,9 @@ TEST_CASE("reads of experts are estimated by copies from where they lie to empty
                             device_memory.data(), host_memory.data());
     const absl::StatusOr<ExpertReadTimes> times = MeasureExpertReads(slots);
     REQUIRE_OK(times);
-    REQUIRE(times->host == (plan.on_host > 0 ? static_cast<double>(slot) * kFromHost : 0));
+    REQUIRE(times->host == (plan.on_host > 0 ? kFromHost : 0));
     // A copy within the device writes as much as it reads.
-    REQUIRE(times->device == static_cast<double>(slot) * kWithin / 2);
+    REQUIRE(times->device == kWithin / 2);
   }
 }
 
