@@ -18,7 +18,7 @@ namespace dsv4::test {
 inline constexpr int kGgufVocab = 96, kGgufExperts = 4;
 
 // The keys of llama.cpp's converter, without those of a tokenizer but its tokens.
-inline GgufImage GgufModelKeys() {
+inline GgufImage GgufModelKeys(int expert_count = kGgufExperts) {
   GgufImage k;
   const std::string p = "deepseek4.";
   k.Key("general.architecture", "deepseek4");
@@ -47,7 +47,7 @@ inline GgufImage GgufModelKeys() {
   k.Key(p + "rope.scaling.original_context_length", uint32_t{1024});
   k.Key(p + "rope.scaling.yarn_beta_fast", 32.0f);
   k.Key(p + "rope.scaling.yarn_beta_slow", 1.0f);
-  k.Key(p + "expert_count", uint32_t{kGgufExperts});
+  k.Key(p + "expert_count", static_cast<uint32_t>(expert_count));
   k.Key(p + "expert_used_count", uint32_t{2});
   k.Key(p + "expert_shared_count", uint32_t{1});
   k.Key(p + "expert_feed_forward_length", uint32_t{256});
@@ -75,7 +75,8 @@ struct GgufModelTensor {
 };
 
 // Matrices of the model, which may have any type; the others have their own.
-inline std::vector<GgufModelTensor> GgufModelMatrices() {
+inline std::vector<GgufModelTensor> GgufModelMatrices(int expert_count = kGgufExperts) {
+  const auto experts = static_cast<uint64_t>(expert_count);
   std::vector<GgufModelTensor> list = {{"token_embd.weight", {256, kGgufVocab}},
                                        {"output.weight", {256, kGgufVocab}},
                                        {"output_hc_fn.weight", {1024, 4}}};
@@ -93,9 +94,9 @@ inline std::vector<GgufModelTensor> GgufModelMatrices() {
     add("ffn_gate_shexp.weight", {256, 256});
     add("ffn_up_shexp.weight", {256, 256});
     add("ffn_down_shexp.weight", {256, 256});
-    add("ffn_gate_exps.weight", {256, 256, kGgufExperts});
-    add("ffn_up_exps.weight", {256, 256, kGgufExperts});
-    add("ffn_down_exps.weight", {256, 256, kGgufExperts});
+    add("ffn_gate_exps.weight", {256, 256, experts});
+    add("ffn_up_exps.weight", {256, 256, experts});
+    add("ffn_down_exps.weight", {256, 256, experts});
     if (layer == 0) continue;
     const uint64_t width = layer == 1 ? 1024 : 512;
     add("attn_compressor_kv.weight", {256, width});
@@ -162,8 +163,8 @@ inline std::string RandomTensorBlocks(BlockType type, int64_t count, float size,
 
 // The whole model. `type_of` chooses a matrix's type; `widened`: its values as F32 instead.
 inline std::string GgufModelImage(const std::function<BlockType(const std::string&)>& type_of,
-                                  bool widened = false) {
-  GgufImage image = GgufModelKeys();
+                                  bool widened = false, int expert_count = kGgufExperts) {
+  GgufImage image = GgufModelKeys(expert_count);
   std::mt19937 random(7);
   const auto add_f32 = [&](const std::string& name, uint64_t n, float middle, float spread) {
     std::string data;
@@ -173,7 +174,7 @@ inline std::string GgufModelImage(const std::function<BlockType(const std::strin
     }
     image.Tensor(name, 0, {n}, data);
   };
-  for (const GgufModelTensor& tensor : GgufModelMatrices()) {
+  for (const GgufModelTensor& tensor : GgufModelMatrices(expert_count)) {
     int64_t count = 1;
     for (const uint64_t dim : tensor.dims) count *= static_cast<int64_t>(dim);
     const BlockType type = type_of(tensor.name);
@@ -203,15 +204,15 @@ inline std::string GgufModelImage(const std::function<BlockType(const std::strin
     }
     if (layer > 0) add_f32(p + "attn_compressor_norm.weight", 512, 1, 0.25f);
     if (layer == 1) add_f32(p + "indexer_compressor_norm.weight", 128, 1, 0.25f);
-    image.Tensor(p + "ffn_gate_inp.weight", 30, {256, kGgufExperts},
-                 RandomTensorBlocks(BlockType::kBf16, 256 * kGgufExperts, 0.1f, &random));
+    image.Tensor(p + "ffn_gate_inp.weight", 30, {256, static_cast<uint64_t>(expert_count)},
+                 RandomTensorBlocks(BlockType::kBf16, 256 * expert_count, 0.1f, &random));
     if (layer > 0) {
-      add_f32(p + "exp_probs_b.bias", kGgufExperts, 0, 0.1f);
+      add_f32(p + "exp_probs_b.bias", static_cast<uint64_t>(expert_count), 0, 0.1f);
       continue;
     }
     std::string experts;
     for (int token = 0; token < kGgufVocab; ++token) {
-      experts += Bytes(int32_t{token % kGgufExperts}) + Bytes(int32_t{(token + 1) % kGgufExperts});
+      experts += Bytes(int32_t{token % expert_count}) + Bytes(int32_t{(token + 1) % expert_count});
     }
     image.Tensor(p + "ffn_gate_tid2eid.weight", kGgufI32, {2, kGgufVocab}, experts);
   }
