@@ -32,11 +32,13 @@ struct Bound {
 constexpr Bound kBounds[] = {
     {"", kWarps32},
     // Bound by loads in flight, for which 12 warps have chunks enough in registers.
-    {"block_products_iq block_gemm_kernel", kWarps16, 31, 32},
+    {"block_products_iq block_gemm_kernel", kWarps8, 31, 32},
     {"block_products_iq block_products_kernel", kWarps8, 0, 44},
-    {"block_products_k block_gemm_kernel", kWarps16, 40, 32},
+    {"block_products_k block_gemm_kernel", kWarps8, 40, 32},
     {"block_products_k block_products_kernel", kWarps8, 0, 44},
-    {"block_products_plain block_gemm_kernel", kWarps16, 39, 32},
+    {"block_products_plain block_gemm_kernel", kWarps8, 39, 32},
+    {"block_products_plain block_plain_gemm_kernel", kWarps8},
+    {"block_products_plain block_plain_gemm_kernel<(BlockType)1>", kWarps8, 0, 96},  // F32
     {"block_products_plain block_products_kernel", kWarps8, 0, 44},
     {"expert_ffn expert_down_few_kernel", kWarps16, 49},
     {"expert_ffn expert_down_split_kernel", kWarps16, 20},

@@ -111,7 +111,7 @@ TEST_CASE("sessions of an engine that was suspended continue with the same bits"
     REQUIRE_OK(engine->Suspend(kept));  // nothing to do
     ExpectRefused(engine, *sessions.answer);
     if (free_before) {
-      constexpr int64_t kOfCuda = int64_t{2} << 20;  // what the driver takes meanwhile
+      constexpr int64_t kOfCuda = int64_t{2} << 20;  // exchanges through host memory; the driver's
       REQUIRE(*engine->device().FreeBytes() >=
               *free_before + engine->info().fullest().total() - kOfCuda);
     } else {
