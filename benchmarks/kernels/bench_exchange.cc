@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exchanges between GPUs of a process, by kernels and by NCCL: microseconds of one, in graphs of
-// many that follow each other, each rank with an equal part of the bytes. NCCL goes through the
-// host's memory where NCCL_P2P_DISABLE=1 is set.
+// many that follow each other, each rank with an equal part of the bytes. And the time to connect
+// the GPUs, which has the check of their peer access. NCCL goes through the host's memory where
+// NCCL_P2P_DISABLE=1 is set.
 //
 // usage: bench_exchange [DEVICE DEVICE ...]
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/clock.h"
 #include "benchmarks/dsv4-bench/gpu_state.h"
 #include "benchmarks/must.h"
 #include "kernels/builtin.h"
@@ -90,6 +92,7 @@ void Run(const std::vector<int32_t>& devices, ExchangePath path, const char* nam
     to_connect.push_back({rank.device.get(), rank.dispatch.get()});
     ranks.push_back(std::move(rank));
   }
+  const Clock::time_point start = Clock::now();
   absl::StatusOr<DeviceCommunicators> connected = ConnectDevices(to_connect, path);
   if (!connected.ok()) {
     std::printf("%s: %s\n", name, std::string(connected.status().message()).c_str());
@@ -98,8 +101,9 @@ void Run(const std::vector<int32_t>& devices, ExchangePath path, const char* nam
   const std::unique_ptr<RankThreads> threads =
       Must(RankThreads::Start(static_cast<int>(ranks.size())));
   Must(threads->Run([&](int r) { return connected->ranks[static_cast<size_t>(r)]->Start(); }));
-  std::printf("%s: %s\n%12s %12s %12s %12s\n", name, connected->ways->Describe().c_str(), "bytes",
-              "us", "us, rows", "GB/s");
+  std::printf("%s: %s, connected in %.1f ms\n%12s %12s %12s %12s\n", name,
+              connected->ways->Describe().c_str(), SecondsSince(start) * 1e3, "bytes", "us",
+              "us, rows", "GB/s");
   for (int64_t bytes = kLeastBytes; bytes <= kMostBytes; bytes *= 2) {
     const double one_row = Seconds(ranks, *connected, *threads, bytes, bytes);
     // As activations are: rows of 8 KiB.
