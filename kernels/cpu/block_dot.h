@@ -37,6 +37,10 @@ struct BlockDotKernels {
   // The products of bf16 rows and f32 weights, k apart.
   void (*f32)(const ActRows& a, int64_t m, const float* w, int64_t n, int64_t k, float* out,
               int64_t ld);
+  // UnpackBlockRow, to the same values.
+  void (*unpack)(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked);
+  // LoadBlocks, to the same values.
+  void (*load)(BlockType type, const uint8_t* data, int64_t k, float* values);
 };
 
 // The best for this processor, of the Highway targets in use and AllowDotExtensions.
@@ -45,10 +49,12 @@ const BlockDotKernels& ActiveBlockDotKernels();
 void UnpackBlockRow(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked);
 
 #if defined(__x86_64__)
-// Writes `int8` and `pack` for processors with AVX512-VNNI.
+// `int8`, `pack`, `unpack` and `load` for processors with AVX512-VNNI.
 void PackInt8Vnni(const uint16_t* x, int64_t k, std::byte* packed);
 void DotInt8Vnni(const std::byte* a, int64_t m, const std::byte* w, int64_t n, int64_t k,
                  bool has_min, float* out, int64_t ld);
+void UnpackBlockRowAvx512(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked);
+void LoadBlockRowAvx512(BlockType type, const uint8_t* data, int64_t k, float* values);
 #endif
 
 }  // namespace dsv4

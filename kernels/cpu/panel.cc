@@ -359,15 +359,26 @@ void Panel::DotByRuns(const ActRows& a, int64_t m, float* out, int64_t ld) const
 // Unpacks rows [j, j + n) of a panel in blocks to the beginning of the scratch.
 void Panel::UnpackBlockRows(int64_t j, int64_t n) const {
   const int64_t k = weight_.k;
+  const BlockDotKernels& kernels = ActiveBlockDotKernels();
   const auto* data =
       static_cast<const uint8_t*>(weight_.data) + (n0_ + j) * weight_.bytes_per_row();
   for (int64_t i = 0; i < n; ++i, data += weight_.bytes_per_row()) {
     if (weight_.int8_rows()) {
-      UnpackBlockRow(weight_.blocks, data, k,
+      kernels.unpack(weight_.blocks, data, k,
                      reinterpret_cast<std::byte*>(scratch_) + i * UnpackedBlockBytes(k));
     } else {
-      LoadBlocks(weight_.blocks, data, k, reinterpret_cast<float*>(scratch_) + i * k);
+      kernels.load(weight_.blocks, data, k, reinterpret_cast<float*>(scratch_) + i * k);
     }
+  }
+}
+
+// Asks for rows [j, j + n), which are read from memory while others are multiplied.
+void Panel::PrefetchBlockRows(int64_t j, int64_t n) const {
+  constexpr int64_t kLine = 64;
+  const auto* const data =
+      static_cast<const uint8_t*>(weight_.data) + (n0_ + j) * weight_.bytes_per_row();
+  for (int64_t at = 0; at < n * weight_.bytes_per_row(); at += kLine) {
+    __builtin_prefetch(data + at, 0, 2);
   }
 }
 
@@ -377,7 +388,10 @@ void Panel::DotBlocks(const ActRows& a, int64_t m, float* out, int64_t ld) const
   const int64_t k = weight_.k, at_once = unpacked_ != nullptr ? n_ : 4;
   for (int64_t j = 0; j < n_; j += at_once) {
     const int64_t n = std::min(at_once, n_ - j);
-    if (unpacked_ == nullptr) UnpackBlockRows(j, n);
+    if (unpacked_ == nullptr) {
+      UnpackBlockRows(j, n);
+      PrefetchBlockRows(j + n, std::min(n, n_ - j - n));
+    }
     if (weight_.int8_rows()) {
       kernels.int8(reinterpret_cast<const std::byte*>(a.packed), m,
                    reinterpret_cast<const std::byte*>(scratch_), n, k,

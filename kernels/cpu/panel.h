@@ -110,6 +110,7 @@ class Panel {
   void DotUnfolded(const ActRows& a, int64_t m, int64_t j, float* out, int64_t ld) const;
   void DotByRuns(const ActRows& a, int64_t m, float* out, int64_t ld) const;
   void UnpackBlockRows(int64_t j, int64_t n) const;
+  void PrefetchBlockRows(int64_t j, int64_t n) const;
   void DotBlocks(const ActRows& a, int64_t m, float* out, int64_t ld) const;
   bool FoldsExactly(int64_t j, int64_t n) const;
   const uint8_t* RowScales(int64_t j) const;
