@@ -6,8 +6,9 @@
 //   32 elements, or of its half where the halves have their own scales, are added exactly and
 //   multiplied by the product of both scales.
 // - F32, F16 and BF16: the row stays bf16, each product is one FMA.
-// - Up to eight rows, and up to 32 of weights with few rows, take block_products.cuh; more rows of
-//   quantised formats, rounded first by a launch of their own, block_gemm.cuh.
+// - Up to 16 rows, and up to 32 of weights with few rows, take block_products.cuh, eight at a time.
+//   More rows of quantised formats, rounded first by a launch of their own, take block_gemm.cuh, of
+//   others block_plain_gemm.cuh.
 // - Chunk c of each segment of 256 elements is added to sum c, of eight, by FMA in ascending order
 //   of K; a minimum is added behind its products. Then (s0 + s4 + (s2 + s6)) + ..: the tree of
 //   Butterfly in block_products.cuh. No number of rows changes the order.
