@@ -146,7 +146,9 @@ bool WatchedThread::Run(absl::FunctionRef<void()> work) {
   shared_->work = &work;
   const uint64_t done = shared_->given.fetch_add(1, std::memory_order_release);
   shared_->changed.SignalAll();
-  const auto looks = begin + last_ - kLooksForEnd;
+  // A call that hangs is seen as soon after work that took long as after any other.
+  const auto looks =
+      begin + std::min<std::chrono::steady_clock::duration>(last_, nap) - kLooksForEnd;
   while (shared_->work != nullptr && shared_->changed.WaitUntil(&shared_->mutex, looks)) {
   }
   if (shared_->work != nullptr) {

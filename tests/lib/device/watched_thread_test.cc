@@ -83,6 +83,20 @@ TEST_CASE("a thread in a call that does not return is left behind, and does noth
   }
 }
 
+TEST_CASE("after work that took long, a call that does not return is left behind as soon") {
+  static std::atomic<bool> returns;  // the thread stays
+  returns = false;
+  const auto thread = Start(milliseconds(50));
+  REQUIRE(thread->Run([] { std::this_thread::sleep_for(milliseconds(1500)); }));
+  const auto begin = Clock::now();
+  REQUIRE_FALSE(thread->Run([] {
+    const DriverCall in_driver;
+    while (!returns) std::this_thread::sleep_for(milliseconds(1));
+  }));
+  CHECK(Clock::now() - begin < milliseconds(1000));
+  returns = true;
+}
+
 TEST_CASE("calls of a driver on a thread that nobody watches have no effect") {
   CHECK(InDriver([] { return 3; }) == 3);
 }
