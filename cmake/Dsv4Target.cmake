@@ -2,6 +2,13 @@
 # What every target of the project shares: language level, warnings, visibility, sanitizers; and the
 # two functions with which each folder declares itself.
 
+# The ending of the sources that call the system, one for each: X_posix.cc, X_windows.cc. Only those name its headers.
+if(WIN32)
+  set(DSV4_SYSTEM windows)
+else()
+  set(DSV4_SYSTEM posix)
+endif()
+
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)

@@ -2,7 +2,6 @@
 // The argument at fault travels as a payload of the status.
 #include "lib/base/error.h"
 
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/cord.h"
@@ -33,12 +32,6 @@ absl::Status WithArgumentOf(absl::Status status, absl::string_view owner) {
 std::string ArgumentOf(const absl::Status& status) {
   const absl::optional<absl::Cord> argument = status.GetPayload(kArgument);
   return argument ? std::string(*argument) : std::string();
-}
-
-// In a buffer of the caller: strerror's own is shared by all threads.
-std::string SystemReason(int error) {
-  char buffer[256] = "";
-  return strerror_r(error, buffer, sizeof buffer);  // the GNU form: may return a constant string
 }
 
 }  // namespace dsv4

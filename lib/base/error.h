@@ -25,7 +25,8 @@ absl::Status WithArgumentOf(absl::Status status, absl::string_view owner);
 // "" when there is none.
 std::string ArgumentOf(const absl::Status& status);
 
-// The system's words for an errno. Any thread.
+// The system's words for an error number of its own: an errno; on Windows what GetLastError gives.
+// Any thread.
 std::string SystemReason(int error);
 
 // InvalidArgument of `argument`, with which the message begins.

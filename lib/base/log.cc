@@ -18,7 +18,7 @@ struct Sink {
 
 // The highest level that is wanted, 0 while silent: lets a silent Log skip lock and formatting.
 constinit std::atomic<int32_t> wanted_level{0};
-constinit SharedMutex sink_mutex;
+SharedMutex sink_mutex;
 constinit Sink sink ABSL_GUARDED_BY(sink_mutex);
 
 }  // namespace

@@ -15,7 +15,8 @@ namespace dsv4 {
 
 class ABSL_LOCKABLE Mutex {
  public:
-  constexpr Mutex() = default;
+  // Constant where the system's mutex is (not by winpthreads), as that of SharedMutex.
+  Mutex() = default;
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
 
@@ -47,7 +48,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
 // std::shared_mutex: one writer, or any number of readers.
 class ABSL_LOCKABLE SharedMutex {
  public:
-  constexpr SharedMutex() = default;
+  SharedMutex() = default;
   SharedMutex(const SharedMutex&) = delete;
   SharedMutex& operator=(const SharedMutex&) = delete;
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/device/buffer.h"
 
-#include <sys/mman.h>
-
 #include <utility>
 
 #include "lib/base/error.h"
+#include "lib/device/host_pages.h"
 
 namespace dsv4 {
 
@@ -27,13 +26,11 @@ Buffer::~Buffer() {
 
 absl::StatusOr<Buffer> Buffer::AllocateHost(int64_t bytes, absl::string_view purpose) {
   if (bytes <= 0) return Buffer();
-  void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) {
+  std::byte* const data = AllocatePages(bytes);
+  if (data == nullptr) {
     return OutOfHostMemory("cannot allocate ", bytes, " bytes for the ", purpose);
   }
-  return Buffer(static_cast<std::byte*>(data), bytes,
-                [](std::byte* memory, int64_t size) { munmap(memory, static_cast<size_t>(size)); });
+  return Buffer(data, bytes, FreePages);
 }
 
 }  // namespace dsv4

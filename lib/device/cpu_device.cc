@@ -8,9 +8,8 @@
 #include <immintrin.h>
 #endif
 
-#include <sched.h>
-
 #include <algorithm>
+#include <thread>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/string_view.h"
@@ -51,28 +50,26 @@ std::string CpuDevice::name() const {
   return "cpu";
 }
 
-// pthreads, because std::thread throws if the system gives no thread.
 CpuStream::CpuStream(int threads) : workers_(static_cast<size_t>(std::max(threads - 1, 0))) {
   for (Worker& worker : workers_) {
     worker.stream = this;
     worker.index = started_ + 1;
-    start_error_ = pthread_create(&worker.thread, nullptr, WorkerMain, &worker);
+    start_error_ = worker.thread.Start(WorkerMain, &worker);
     if (start_error_ != 0) return;
     ++started_;
   }
 }
 
-void* CpuStream::WorkerMain(void* worker) {
+void CpuStream::WorkerMain(void* worker) {
   const Worker& self = *static_cast<const Worker*>(worker);
   self.stream->WorkerLoop(self.index);
-  return nullptr;
 }
 
 CpuStream::~CpuStream() {
   stop_.store(true);
-  epoch_.fetch_add(2);  // still even: no job, but sleepers see a change
-  epoch_.notify_all();
-  for (int i = 0; i < started_; ++i) pthread_join(workers_[static_cast<size_t>(i)].thread, nullptr);
+  epoch_.value.fetch_add(2);  // still even: no job, but sleepers see a change
+  epoch_.WakeAll();
+  for (int i = 0; i < started_; ++i) workers_[static_cast<size_t>(i)].thread.Join();
 }
 
 void CpuStream::RunUnits(int worker) {
@@ -86,18 +83,18 @@ void CpuStream::Run(int64_t count, UnitFn fn, void* context) {
   context_ = context;
   count_ = count;
   next_.store(0, std::memory_order_relaxed);
-  epoch_.fetch_add(1);  // odd: open
-  if (sleeping_.load() > 0) epoch_.notify_all();
+  epoch_.value.fetch_add(1);  // odd: open
+  epoch_.WakeAll();
   RunUnits(0);
   // Close before waiting: a worker that comes later finds the job closed and touches nothing. The
   // sequentially consistent order of (close, read active_) here and (raise active_, read epoch_)
   // there makes one of the two see the other.
-  epoch_.fetch_add(1);
+  epoch_.value.fetch_add(1);
   for (int spins = 0; active_.load() != 0; ++spins) {
     if (spins < kSpins) {
       CpuRelax();
     } else {
-      sched_yield();
+      std::this_thread::yield();
     }
   }
 }
@@ -106,14 +103,12 @@ void CpuStream::WorkerLoop(int worker) {
   uint32_t seen = 0;
   int spins = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
-    const uint32_t epoch = epoch_.load(std::memory_order_acquire);
+    const uint32_t epoch = epoch_.value.load(std::memory_order_acquire);
     if (epoch == seen || epoch % 2 == 0) {
       if (++spins < kSpins) {
         CpuRelax();
       } else {
-        sleeping_.fetch_add(1);
-        epoch_.wait(epoch);
-        sleeping_.fetch_sub(1);
+        epoch_.WaitWhile(epoch);
         spins = 0;
       }
       continue;
@@ -121,7 +116,7 @@ void CpuStream::WorkerLoop(int worker) {
     seen = epoch;
     spins = 0;
     active_.fetch_add(1);
-    if (epoch_.load() % 2 == 1) RunUnits(worker);
+    if (epoch_.value.load() % 2 == 1) RunUnits(worker);
     active_.fetch_sub(1);
   }
 }

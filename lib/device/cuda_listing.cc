@@ -2,12 +2,12 @@
 #include "lib/device/cuda_listing.h"
 
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 
 #include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/loaded_library.h"
 #include "lib/device/cuda_device.h"
 
 namespace dsv4 {
@@ -22,12 +22,11 @@ struct Memory {
 class Nvml {
  public:
   Nvml() {
-    // Stays loaded.
-    void* const library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    void* const library = LoadLibraryNamed(kNvmlName);
     if (library == nullptr) return;
-    const auto init = reinterpret_cast<int (*)()>(dlsym(library, "nvmlInit_v2"));
-    by_bus_id_ = reinterpret_cast<ByBusId>(dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2"));
-    memory_ = reinterpret_cast<GetMemory>(dlsym(library, "nvmlDeviceGetMemoryInfo"));
+    const auto init = reinterpret_cast<int (*)()>(FunctionIn(library, "nvmlInit_v2"));
+    by_bus_id_ = reinterpret_cast<ByBusId>(FunctionIn(library, "nvmlDeviceGetHandleByPciBusId_v2"));
+    memory_ = reinterpret_cast<GetMemory>(FunctionIn(library, "nvmlDeviceGetMemoryInfo"));
     usable_ = init != nullptr && by_bus_id_ != nullptr && memory_ != nullptr && init() == 0;
   }
 

@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/device/device.h"
 
-#include <sched.h>
-
-#include <algorithm>
 #include <chrono>
 
 #include "lib/base/status_macros.h"
 
 namespace dsv4 {
-
-int UsableCores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::clamp(CPU_COUNT(&set), 1, static_cast<int>(kMaxCpuThreads));
-}
 
 absl::Status Device::Gather(std::byte* to, absl::Span<const MemoryPiece> from) {
   for (const MemoryPiece& piece : from) {

@@ -3,13 +3,14 @@
 // threads and runs each kernel to its end before the next begins.
 #pragma once
 
-#include <pthread.h>
-
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
 #include <vector>
+
+#include "lib/base/thread.h"
+#include "lib/base/waitable_word.h"
 
 namespace dsv4 {
 
@@ -29,7 +30,9 @@ class CpuStream final : public Stream {
   ~CpuStream() override;
 
   int threads() const { return started_ + 1; }
-  int start_error() const { return start_error_; }  // errno of the first refused thread, or 0
+  int start_error() const {
+    return start_error_;
+  }  // the system's error of the first refused thread, or 0
 
   // Calls f(unit, worker) once for each unit in [0, count), in any order and concurrently, with
   // worker in [0, threads()) unique among the calls that run at the same time; returns when all are
@@ -54,21 +57,20 @@ class CpuStream final : public Stream {
   void Run(int64_t count, UnitFn fn, void* context);
   void RunUnits(int worker);
   void WorkerLoop(int worker);
-  static void* WorkerMain(void* worker);
+  static void WorkerMain(void* worker);
 
   // The open job. Fields are written before open_ is set and stay until active_ is back to zero.
   UnitFn fn_ = nullptr;
   void* context_ = nullptr;
   int64_t count_ = 0;
   alignas(64) std::atomic<int64_t> next_{0};    // first unit not yet claimed
-  alignas(64) std::atomic<uint32_t> epoch_{0};  // odd while a job is open
+  alignas(64) WaitableWord epoch_;              // odd while a job is open
   alignas(64) std::atomic<int32_t> active_{0};  // workers inside the job
-  alignas(64) std::atomic<int32_t> sleeping_{0};
   std::atomic<bool> stop_{false};
   struct Worker {
     CpuStream* stream = nullptr;
     int index = 0;
-    pthread_t thread{};
+    Thread thread{};
   };
   std::vector<Worker> workers_;  // the first started_ of them run
   int started_ = 0, start_error_ = 0;

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/device/watched_thread.h"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -45,7 +42,7 @@ thread_local WatchedThread::Shared* watched = nullptr;
 void LookUntil(const std::atomic<uint64_t>& count, uint64_t seen,
                std::chrono::steady_clock::time_point end) {
   while (count.load(std::memory_order_acquire) == seen && std::chrono::steady_clock::now() < end)
-    sched_yield();
+    std::this_thread::yield();
 }
 
 std::atomic<int> calls_left{0};
@@ -53,10 +50,10 @@ std::atomic<int> calls_left{0};
 // The end of a thread whose call has returned after all.
 [[noreturn]] void StayHere() {
   calls_left.fetch_sub(1);
-  for (;;) pause();
+  for (;;) std::this_thread::sleep_for(std::chrono::hours(24));
 }
 
-void* Main(void* argument) {
+void Main(void* argument) {
   const std::unique_ptr<std::shared_ptr<WatchedThread::Shared>> own(
       static_cast<std::shared_ptr<WatchedThread::Shared>*>(argument));
   WatchedThread::Shared& shared = **own;
@@ -65,7 +62,7 @@ void* Main(void* argument) {
   shared.id = std::this_thread::get_id();
   for (;;) {
     while (shared.work == nullptr && !shared.ends) shared.changed.Wait(&shared.mutex);
-    if (shared.work == nullptr) return nullptr;
+    if (shared.work == nullptr) return;
     {
       const absl::FunctionRef<void()> work = *shared.work;
       const MutexUnlock unlock(&shared.mutex);
@@ -81,13 +78,12 @@ void* Main(void* argument) {
 
 }  // namespace
 
-// pthreads, because std::thread throws if the system gives no thread.
 absl::StatusOr<std::unique_ptr<WatchedThread>> WatchedThread::Start(
     std::chrono::milliseconds limit) {
   auto shared = std::make_shared<Shared>();
   std::unique_ptr<WatchedThread> thread(new WatchedThread(limit, shared));
   auto argument = std::make_unique<std::shared_ptr<Shared>>(shared);
-  const int error = pthread_create(&thread->thread_, nullptr, Main, argument.get());
+  const int error = thread->thread_.Start(Main, argument.get());
   if (error != 0) {
     const MutexLock lock(&shared->mutex);
     shared->ends = true;
@@ -105,7 +101,7 @@ WatchedThread::~WatchedThread() {
     shared_->ends = true;
     shared_->changed.SignalAll();
   }
-  pthread_join(thread_, nullptr);
+  thread_.Join();
 }
 
 class WatchedThread::Look {
@@ -159,7 +155,7 @@ bool WatchedThread::Run(absl::FunctionRef<void()> work) {
   while (shared_->work != nullptr) {
     if (shared_->changed.WaitUntil(&shared_->mutex, until)) continue;
     if (look.Leaves()) {
-      pthread_detach(thread_);
+      thread_.Detach();
       return false;
     }
     until = std::chrono::steady_clock::now() + nap;

@@ -3,8 +3,6 @@
 // returns. Whoever waits for the work then leaves the thread behind in that call.
 #pragma once
 
-#include <pthread.h>
-
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -12,6 +10,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "lib/base/thread.h"
 
 namespace dsv4 {
 
@@ -46,7 +45,7 @@ class WatchedThread {
 
   const std::chrono::milliseconds limit_;
   const std::shared_ptr<Shared> shared_;
-  pthread_t thread_{};
+  Thread thread_;
   std::chrono::steady_clock::duration last_{};  // of the last work
 };
 

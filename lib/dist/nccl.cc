@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/dist/nccl.h"
 
-#include <dlfcn.h>
-
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
+#include "lib/base/loaded_library.h"
 #include "lib/base/status_macros.h"
 
 namespace dsv4 {
@@ -24,7 +23,7 @@ std::string VersionText(int version) {
 
 template <class F>
 absl::Status Find(void* library, const char* name, F* function) {
-  *function = reinterpret_cast<F>(dlsym(library, name));
+  *function = reinterpret_cast<F>(FunctionIn(library, name));
   if (*function != nullptr) return absl::OkStatus();
   return Unsupported(kLibrary, " has no function ", name);
 }
@@ -36,20 +35,16 @@ absl::StatusOr<const Nccl*> Nccl::Load() {
   return loaded;
 }
 
-// It stays loaded: threads of its own may run until the process ends.
 absl::StatusOr<const Nccl*> Nccl::Open() {
-  void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* const reason = dlerror();
-    return Unsupported("NCCL cannot be loaded: ", reason == nullptr ? kLibrary : reason);
-  }
+  std::string reason;
+  void* const library = LoadLibraryNamed(kLibrary, &reason);
+  if (library == nullptr) return Unsupported("NCCL cannot be loaded: ", reason);
   std::unique_ptr<Nccl> nccl(new Nccl);
   int (*get_version)(int*) = nullptr;
   DSV4_RETURN_IF_ERROR(Find(library, "ncclGetVersion", &get_version));
   int version = 0;
-  Dl_info place{};
-  const bool placed = dladdr(reinterpret_cast<void*>(get_version), &place) != 0;
-  nccl->file_ = placed && place.dli_fname != nullptr ? place.dli_fname : kLibrary;
+  nccl->file_ = FileOfFunction(reinterpret_cast<void*>(get_version));
+  if (nccl->file_.empty()) nccl->file_ = kLibrary;
   const bool known = get_version(&version) == kSuccess;
   nccl->number_ = version;
   nccl->version_ = VersionText(version);

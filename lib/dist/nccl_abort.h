@@ -4,10 +4,9 @@
 // own thread; the device is idle long before it returns.
 #pragma once
 
-#include <pthread.h>
-
 #include <chrono>
 
+#include "lib/base/thread.h"
 #include "lib/dist/nccl.h"
 
 namespace dsv4 {
@@ -31,9 +30,9 @@ class NcclAbort {
     const Nccl* nccl;
     Nccl::Comm comm;
   };
-  static void* Run(void* call);
+  static void Run(void* call);
 
-  pthread_t thread_{};
+  Thread thread_;
   bool running_ = false;
 };
 

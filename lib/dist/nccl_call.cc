@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/dist/nccl_call.h"
 
-#include <pthread.h>
-
 #include <memory>
 #include <utility>
 
 #include "lib/base/mutex.h"
+#include "lib/base/thread.h"
 
 namespace dsv4 {
 namespace {
@@ -20,7 +19,7 @@ struct Shared {
   bool left ABSL_GUARDED_BY(mutex) = false;  // nobody waits for the result
 };
 
-void* Run(void* argument) {
+void Run(void* argument) {
   const std::unique_ptr<std::shared_ptr<Shared>> own(
       static_cast<std::shared_ptr<Shared>*>(argument));
   Shared& shared = **own;
@@ -33,22 +32,20 @@ void* Run(void* argument) {
     shared.changed.SignalAll();
   }
   if (left) shared.late(result);
-  return nullptr;
 }
 
 }  // namespace
 
-// pthreads, because std::thread throws if the system gives no thread.
 std::optional<int> CallWithin(std::chrono::milliseconds limit, std::function<int()> call,
                               std::function<void(int)> late) {
   auto shared = std::make_shared<Shared>();
   shared->call = std::move(call);
   shared->late = std::move(late);
   auto argument = std::make_unique<std::shared_ptr<Shared>>(shared);
-  pthread_t thread{};
-  if (pthread_create(&thread, nullptr, Run, argument.get()) != 0) return shared->call();
+  Thread thread;
+  if (thread.Start(Run, argument.get()) != 0) return shared->call();
   static_cast<void>(argument.release());
-  pthread_detach(thread);
+  thread.Detach();
   const auto until = std::chrono::steady_clock::now() + limit;
   const MutexLock lock(&shared->mutex);
   while (!shared->result) {

@@ -223,9 +223,8 @@ absl::Status ProcessGroup::CompareRecords(Nccl::Comm comm, absl::string_view rec
   return difference;
 }
 
-// pthreads, because std::thread throws if the system gives no thread.
 absl::Status ProcessGroup::StartWatching() {
-  const int error = pthread_create(&watcher_, nullptr, WatchMain, this);
+  const int error = watcher_.Start(WatchMain, this);
   if (error != 0) {
     return OutOfHostMemory("cannot start a thread for the process group: ", SystemReason(error));
   }
@@ -235,7 +234,7 @@ absl::Status ProcessGroup::StartWatching() {
 
 ProcessGroup::~ProcessGroup() {
   stop_.store(true);
-  if (watching_) pthread_join(watcher_, nullptr);
+  if (watching_) watcher_.Join();
   if (opened_ && place_.rank == 0 && Check().ok()) {
     Contained([&]() -> absl::Status {
       const MutexLock lock(&sending_);
@@ -248,10 +247,7 @@ ProcessGroup::~ProcessGroup() {
   }
 }
 
-void* ProcessGroup::WatchMain(void* group) {
-  static_cast<ProcessGroup*>(group)->Watch();
-  return nullptr;
-}
+void ProcessGroup::WatchMain(void* group) { static_cast<ProcessGroup*>(group)->Watch(); }
 
 void ProcessGroup::Watch() {
   while (!stop_.load() && !failed_.load()) {

@@ -9,8 +9,6 @@
 // leader is gone.
 #pragma once
 
-#include <pthread.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -24,6 +22,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lib/base/mutex.h"
+#include "lib/base/thread.h"
 #include "lib/dist/communicator.h"
 #include "lib/dist/nccl_abort.h"
 #include "lib/dist/nccl_gather.h"
@@ -109,7 +108,7 @@ class ProcessGroup final : public Communicator {
   absl::Status ConnectWithin(const Nccl::UniqueId& id, Nccl::Comm* comm);
   absl::Status CompareRecords(Nccl::Comm comm, absl::string_view record, Nccl::UniqueId* next);
   absl::Status StartWatching();
-  static void* WatchMain(void* group);
+  static void WatchMain(void* group);
   void Watch();
   void Ping();
   // Fails the group and aborts NCCL if a limit has passed.
@@ -144,7 +143,7 @@ class ProcessGroup final : public Communicator {
   uint32_t seen_tick_ ABSL_GUARDED_BY(looking_) = 0;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::byte> before_ ABSL_GUARDED_BY(mutex_);
-  pthread_t watcher_{};
+  Thread watcher_;
   bool watching_ = false, opened_ = false;
   NcclAbort abort_ ABSL_GUARDED_BY(looking_);
 };

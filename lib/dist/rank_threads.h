@@ -3,8 +3,6 @@
 // thread. They sleep between passes and end with the object.
 #pragma once
 
-#include <pthread.h>
-
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -14,6 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/base/thread.h"
+#include "lib/base/waitable_word.h"
 
 namespace dsv4 {
 
@@ -35,18 +35,18 @@ class RankThreads {
   struct Worker {
     RankThreads* threads = nullptr;
     int rank = 0;
-    pthread_t thread{};
+    Thread thread{};
     absl::Status status{};  // of the last call
   };
   explicit RankThreads(int ranks) : workers_(static_cast<size_t>(ranks)) {}
-  static void* Main(void* worker);
+  static void Main(void* worker);
   void Loop(Worker* worker);
 
   const absl::FunctionRef<absl::Status(int rank)>* f_ = nullptr;  // of the running call
   std::vector<Worker> workers_;  // [ranks]; the first has no thread of its own
   int started_ = 0;
-  std::atomic<uint32_t> calls_{0};
-  std::atomic<int32_t> running_{0};  // threads that have not returned
+  WaitableWord calls_;
+  WaitableWord running_;  // threads that have not returned
   std::atomic<bool> stop_{false};
 };
 

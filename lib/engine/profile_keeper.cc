@@ -10,12 +10,11 @@
 
 namespace dsv4 {
 
-// pthreads, because std::thread throws if the system gives no thread.
 absl::StatusOr<std::unique_ptr<ProfileKeeper>> ProfileKeeper::Start(
     std::chrono::milliseconds interval, File file, std::function<ExpertProfile()> counted) {
   std::unique_ptr<ProfileKeeper> keeper(
       new ProfileKeeper(interval, std::move(file), std::move(counted)));
-  const int error = pthread_create(&keeper->thread_, nullptr, Main, keeper.get());
+  const int error = keeper->thread_.Start(Main, keeper.get());
   if (error != 0) {
     return OutOfHostMemory("cannot start a thread for the expert profile: ", SystemReason(error));
   }
@@ -30,7 +29,7 @@ ProfileKeeper::~ProfileKeeper() {
   }
   stopped_.SignalAll();
   if (!started_) return;
-  pthread_join(thread_, nullptr);
+  thread_.Join();
   Write();
 }
 
@@ -46,10 +45,7 @@ void ProfileKeeper::Write() {
   if (!status.ok()) Log(LogLevel::kWarning, "expert profile: ", status.message());
 }
 
-void* ProfileKeeper::Main(void* keeper) {
-  static_cast<ProfileKeeper*>(keeper)->Loop();
-  return nullptr;
-}
+void ProfileKeeper::Main(void* keeper) { static_cast<ProfileKeeper*>(keeper)->Loop(); }
 
 void ProfileKeeper::Loop() {
   while (Wait()) Write();

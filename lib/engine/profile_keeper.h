@@ -3,8 +3,6 @@
 // only the counts since the last write.
 #pragma once
 
-#include <pthread.h>
-
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -14,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "lib/base/mutex.h"
+#include "lib/base/thread.h"
 #include "lib/experts/expert_profile.h"
 #include "lib/io/content_hash.h"
 
@@ -40,7 +39,7 @@ class ProfileKeeper {
   ProfileKeeper(std::chrono::milliseconds interval, File file,
                 std::function<ExpertProfile()> counted)
       : interval_(interval), file_(std::move(file)), counted_(std::move(counted)) {}
-  static void* Main(void* keeper);
+  static void Main(void* keeper);
   void Loop();
   // Waits until the next write is due. False: stop.
   bool Wait();
@@ -50,7 +49,7 @@ class ProfileKeeper {
   const std::function<ExpertProfile()> counted_;
   Mutex writing_;
   std::optional<ExpertProfile> written_ ABSL_GUARDED_BY(writing_);
-  pthread_t thread_{};
+  Thread thread_;
   bool started_ = false;
   Mutex mutex_;
   CondVar stopped_;

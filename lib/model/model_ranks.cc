@@ -6,6 +6,7 @@
 #include "lib/base/contained.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
+#include "lib/base/waitable_word.h"
 
 namespace dsv4 {
 namespace {
@@ -16,27 +17,27 @@ class StopAnswers {
  public:
   bool Give(bool stop) {
     // Twice the number of layers that may run, plus 1 if no more will.
-    answers_.fetch_add(stop ? 1 : 2);
-    answers_.notify_all();
+    answers_.value.fetch_add(stop ? 1 : 2);
+    answers_.WakeAll();
     return stop;
   }
   // No further answers will come.
   void Close() {
-    answers_.fetch_or(1);
-    answers_.notify_all();
+    answers_.value.fetch_or(1);
+    answers_.WakeAll();
   }
   // Waits for the answer about layer `layer`.
-  bool Take(int64_t layer) const {
+  bool Take(uint32_t layer) {
     for (;;) {
-      const int64_t answers = answers_.load();
+      const uint32_t answers = answers_.value.load();
       if (answers / 2 > layer) return false;
       if (answers % 2 == 1) return true;
-      answers_.wait(answers);
+      answers_.WaitWhile(answers);
     }
   }
 
  private:
-  std::atomic<int64_t> answers_{0};
+  WaitableWord answers_;
 };
 
 // Errors that depend only on the call's arguments occur on every rank, before any exchange.
@@ -149,7 +150,7 @@ absl::Status ModelRanks::Forward(const StepRows& step, const int32_t* tokens,
       answers.Close();
       return status;
     }
-    int64_t layer = 0;
+    uint32_t layer = 0;
     const std::function<bool()> take = [&] { return answers.Take(layer++); };
     return model.Forward(step, tokens, &take, head);
   });

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/step/mask_worker.h"
 
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "absl/status/statusor.h"
@@ -13,11 +9,6 @@
 #include "lib/base/status_macros.h"
 
 namespace dsv4 {
-namespace {
-
-constexpr int kNiceness = 10;
-
-}  // namespace
 
 bool MaskJob::RunSlice() {
   const auto begin = std::chrono::steady_clock::now();
@@ -46,28 +37,25 @@ MaskWorker::~MaskWorker() {
     ending_ = true;
     queued_.SignalAll();
   }
-  for (const Thread& thread : threads_) {
-    if (thread.started) pthread_join(thread.id, nullptr);
+  for (Worker& worker : workers_) {
+    if (worker.started) worker.thread.Join();
   }
 }
 
-void* MaskWorker::Main(void* thread) {
-  const Thread* self = static_cast<const Thread*>(thread);
-  // On Linux a thread has a niceness of its own.
-  (void)setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNiceness);
+void MaskWorker::Main(void* own) {
+  Thread::LowerPriority();
+  const auto* const self = static_cast<const Worker*>(own);
   self->worker->Run(self->takes_all);
-  return nullptr;
 }
 
-// pthreads, because std::thread throws if the system gives no thread.
 bool MaskWorker::StartThreads() {
   for (const bool takes_all : {false, true}) {
-    Thread& thread = threads_[takes_all];
-    if (thread.started) continue;
-    thread.worker = this;
-    thread.takes_all = takes_all;
-    if (pthread_create(&thread.id, nullptr, Main, &thread) != 0) return false;
-    thread.started = true;
+    Worker& worker = workers_[takes_all];
+    if (worker.started) continue;
+    worker.worker = this;
+    worker.takes_all = takes_all;
+    if (worker.thread.Start(Main, &worker) != 0) return false;
+    worker.started = true;
   }
   return true;
 }

@@ -3,8 +3,6 @@
 // wait for it, because it computes the tokens of other sessions too.
 #pragma once
 
-#include <pthread.h>
-
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -16,6 +14,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "lib/base/mutex.h"
+#include "lib/base/thread.h"
 #include "lib/grammar/grammar.h"
 
 namespace dsv4 {
@@ -80,13 +79,13 @@ class MaskWorker {
 
  private:
   using State = MaskJob::State;
-  struct Thread {
+  struct Worker {
     MaskWorker* worker = nullptr;
     bool takes_all = false, started = false;
-    pthread_t id{};
+    Thread thread{};
   };
 
-  static void* Main(void* thread);
+  static void Main(void* own);
   // False if the system has no thread left.
   bool StartThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run(bool takes_all);
@@ -100,7 +99,7 @@ class MaskWorker {
   std::array<std::deque<std::shared_ptr<MaskJob>>, MaskJob::kSlices> queues_
       ABSL_GUARDED_BY(mutex_);  // by slice
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-  Thread threads_[2];  // started under the lock
+  Worker workers_[2];  // started under the lock
 };
 
 }  // namespace dsv4

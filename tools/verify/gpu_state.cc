@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/verify/gpu_state.h"
 
-#include <dlfcn.h>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/error.h"
+#include "lib/base/loaded_library.h"
 #include "lib/base/status_macros.h"
 
 namespace dsv4 {
 namespace {
 
-constexpr char kLibrary[] = "libnvidia-ml.so.1";
 // nvmlClockType_t, nvmlTemperatureSensors_t, nvmlMemoryErrorType_t, nvmlEccCounterType_t
 constexpr int kSmClock = 1, kMemoryClock = 2, kGpuSensor = 0, kUncorrected = 1, kVolatile = 0;
 constexpr uint64_t kPowerCap = 0x4, kHwSlowdown = 0x8, kSwThermal = 0x20, kHwThermal = 0x40,
@@ -33,8 +31,9 @@ class Nvml {
 
   // The library stays loaded.
   static absl::StatusOr<Nvml> Load() {
-    void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) return Unsupported(kLibrary, ": ", dlerror());
+    std::string reason;
+    void* const library = LoadLibraryNamed(kNvmlName, &reason);
+    if (library == nullptr) return Unsupported(kNvmlName, ": ", reason);
     Nvml nvml;
     for (const auto& [name, function] :
          {std::pair("nvmlInit_v2", reinterpret_cast<void**>(&nvml.Init)),
@@ -50,11 +49,11 @@ class Nvml {
           std::pair("nvmlDeviceGetEnforcedPowerLimit", reinterpret_cast<void**>(&nvml.MostPower)),
           std::pair("nvmlDeviceGetTotalEccErrors", reinterpret_cast<void**>(&nvml.EccErrors)),
           std::pair("nvmlDeviceGetMemoryInfo", reinterpret_cast<void**>(&nvml.Memory))}) {
-      *function = dlsym(library, name);
-      if (*function == nullptr) return Unsupported(kLibrary, " has no ", name);
+      *function = FunctionIn(library, name);
+      if (*function == nullptr) return Unsupported(kNvmlName, " has no ", name);
     }
     if (const int result = nvml.Init(); result != 0) {
-      return Unsupported(kLibrary, ": nvmlInit_v2 gives ", result);
+      return Unsupported(kNvmlName, ": nvmlInit_v2 gives ", result);
     }
     return nvml;
   }
@@ -84,7 +83,7 @@ absl::StatusOr<GpuState> ReadGpuState(const std::string& bus_id) {
   DSV4_RETURN_IF_ERROR(nvml.status());
   Nvml::Device device = nullptr;
   if (const int result = nvml->ByBusId(bus_id.c_str(), &device); result != 0) {
-    return Unsupported(kLibrary, " does not know the device ", bus_id, " (", result, ")");
+    return Unsupported(kNvmlName, " does not know the device ", bus_id, " (", result, ")");
   }
   // What a GPU does not say stays 0.
   GpuState state;
