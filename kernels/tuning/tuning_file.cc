@@ -13,6 +13,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/io/json.h"
 #include "lib/io/mapped_file.h"
+#include "lib/io/native_path.h"
 
 namespace dsv4 {
 namespace {
@@ -193,10 +194,10 @@ absl::StatusOr<std::vector<TuningFile>> ReadTuningDirectory(const std::string& d
                                                             absl::Span<const Manifest> manifests) {
   namespace fs = std::filesystem;
   std::error_code error;
-  fs::directory_iterator at(directory, error);
+  fs::directory_iterator at(NativePath(directory), error);
   std::vector<std::string> paths;
   for (; !error && at != fs::directory_iterator(); at.increment(error)) {
-    if (at->path().extension() == ".json") paths.push_back(at->path().string());
+    if (at->path().extension() == ".json") paths.push_back(TextOf(at->path()));
   }
   if (error == std::errc::no_such_file_or_directory) {
     return NotFound(directory, ": no such directory of tuning files");

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/engine/measured_rates.h"
 
-#include <sys/mman.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -25,6 +22,7 @@
 #include "lib/device/buffer.h"
 #include "lib/device/stream.h"
 #include "lib/io/direct_reader.h"
+#include "lib/io/native_path.h"
 
 namespace dsv4 {
 namespace {
@@ -42,26 +40,6 @@ constexpr int kPieces = 8;                         // at once
 double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
-
-// Anonymous memory beside the allocator; null if there is none.
-class Pages {
- public:
-  explicit Pages(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
-    void* const memory =
-        mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory != MAP_FAILED) data_ = static_cast<std::byte*>(memory);
-  }
-  Pages(const Pages&) = delete;
-  Pages& operator=(const Pages&) = delete;
-  ~Pages() {
-    if (data_ != nullptr) munmap(data_, bytes_);
-  }
-  std::byte* data() const { return data_; }
-
- private:
-  const size_t bytes_;
-  std::byte* data_ = nullptr;
-};
 
 uint64_t WordAt(const std::byte* from) {
   uint64_t word;
@@ -83,18 +61,18 @@ uint64_t SumOf(const std::byte* from, int64_t bytes) {
 
 // Bytes per second.
 std::optional<double> ReadHostMemory(CpuStream* stream, int64_t bytes) {
-  const Pages pages(bytes);
-  if (pages.data() == nullptr) return std::nullopt;
+  const absl::StatusOr<Buffer> pages = Buffer::AllocateHost(bytes, "measuring host memory");
+  if (!pages.ok()) return std::nullopt;
   const int64_t units = bytes / kUnitBytes;
   stream->ParallelFor(units, [&](int64_t unit, int) {
-    std::memset(pages.data() + unit * kUnitBytes, 1, static_cast<size_t>(kUnitBytes));
+    std::memset(pages->data() + unit * kUnitBytes, 1, static_cast<size_t>(kUnitBytes));
   });
   std::atomic<uint64_t> sum = 0;
   int64_t passes = 0;
   const auto begin = Clock::now();
   do {
     stream->ParallelFor(units, [&](int64_t unit, int) {
-      sum += SumOf(pages.data() + unit * kUnitBytes, kUnitBytes);
+      sum += SumOf(pages->data() + unit * kUnitBytes, kUnitBytes);
     });
     ++passes;
   } while (SecondsSince(begin) < kLongestHost);
@@ -149,17 +127,17 @@ absl::StatusOr<double> DiskRate(const std::vector<std::string>& files) {
   std::string largest;
   int64_t size = 0;
   for (const std::string& file : files) {
-    struct stat status;
-    if (stat(file.c_str(), &status) != 0 || status.st_size <= size) continue;
-    size = status.st_size;
+    const int64_t bytes = FileBytes(file);
+    if (bytes <= size) continue;
+    size = bytes;
     largest = file;
   }
   const int64_t places = size / kPieceBytes;
   if (places < 2 * kPieces) return absl::NotFoundError("no large file");
   DSV4_ASSIGN_OR_RETURN(const auto reader, DirectReader::Open({largest}, {}));
   const int64_t room = DirectReader::RoomFor(kPieceBytes);
-  const Pages memory(kPieces * room);
-  if (memory.data() == nullptr) return absl::ResourceExhaustedError("no memory");
+  DSV4_ASSIGN_OR_RETURN(const Buffer memory,
+                        Buffer::AllocateHost(kPieces * room, "measuring the disk"));
   int64_t bytes = 0, place = 0;
   const auto begin = Clock::now();
   do {

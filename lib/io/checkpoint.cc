@@ -2,10 +2,8 @@
 #include "lib/io/checkpoint.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <functional>
 #include <iterator>
-#include <system_error>
 #include <tuple>
 #include <utility>
 
@@ -15,6 +13,7 @@
 #include "lib/base/hash_table.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
+#include "lib/io/native_path.h"
 #include "lib/io/simdjson_use.h"
 
 namespace dsv4 {
@@ -102,9 +101,7 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& 
 
   const absl::StatusOr<ShardMap> map = ReadIndex(absl::StrCat(folder, "/", kIndexFile));
   if (absl::IsNotFound(map.status())) {
-    std::error_code ignored;
-    if (!std::filesystem::is_directory(folder, ignored))
-      return NotFound(folder, ": no such folder");
+    if (!IsFolder(folder)) return NotFound(folder, ": no such folder");
     return NotFound(folder, ": holds neither ", kSingleFile, " nor ", kIndexFile);
   }
   DSV4_RETURN_IF_ERROR(map.status());
@@ -127,9 +124,8 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& 
 }
 
 bool Checkpoint::LiesIn(const std::string& folder) {
-  std::error_code ignored;
-  return std::filesystem::exists(absl::StrCat(folder, "/", kSingleFile), ignored) ||
-         std::filesystem::exists(absl::StrCat(folder, "/", kIndexFile), ignored);
+  return PathExists(absl::StrCat(folder, "/", kSingleFile)) ||
+         PathExists(absl::StrCat(folder, "/", kIndexFile));
 }
 
 std::unique_ptr<Checkpoint> Checkpoint::FromMemory(std::vector<TensorEntry> tensors,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads pieces of files past the page cache (O_DIRECT), many at once by io_uring. If the kernel has
-// no io_uring, reads by pread; if the file system has no O_DIRECT, through the page cache. Used by
-// one thread at a time.
+// Reads pieces of files past the page cache, many at once. Linux: O_DIRECT and io_uring; if the
+// kernel has no io_uring, by pread; if the file system has no O_DIRECT, through the page cache.
+// Windows: FILE_FLAG_NO_BUFFERING and overlapped reads. Used by one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -30,9 +30,11 @@ class DirectReader {
   static constexpr int64_t kReadAlignment = 4096;
   // Bytes of memory for a piece of `bytes`, at any offset.
   static int64_t RoomFor(int64_t bytes);
+  // Where the read of a piece at `offset` begins.
+  static int64_t AlignedDown(int64_t offset);
 
   struct Options {
-    bool plain = false;  // for verification: pread alone
+    bool plain = false;  // for verification: one read at a time
   };
 
   // Opens the files without reading them. Errors: those of MappedFile::Open.
@@ -47,13 +49,14 @@ class DirectReader {
   // file has become shorter and ends before its piece.
   absl::Status Read(absl::Span<const FilePiece> pieces);
 
-  bool uses_ring() const { return ring_ != nullptr; }
+  // Whether reads are under way at once.
+  bool uses_ring() const { return ring_ != nullptr && !plain_; }
 
  private:
   class Ring;
   struct File {
     std::string path;
-    int fd = -1;
+    intptr_t handle = -1;  // the system's
   };
   // The part of a piece that is left to read, in aligned bytes of its file.
   struct Rest {
@@ -63,14 +66,17 @@ class DirectReader {
   };
 
   DirectReader() = default;
-  // Updates *rest after a read that returned `result` (bytes, or the negative errno).
+  // Updates *rest after a read that returned `result` (bytes, or the negative number of the
+  // system's error).
   absl::Status Advance(int64_t result, Rest* rest) const;
+  absl::Status ReadRests();
   absl::Status ReadPlainly();
   absl::Status ReadByRing();
   // Takes the ring's results, and returns their number. `status` keeps the first failure.
   unsigned TakeResults(absl::Status* status);
 
   std::vector<File> files_;
+  bool plain_ = false;
   std::unique_ptr<Ring> ring_;
   std::vector<Rest> rests_;    // of the current pieces
   std::vector<size_t> ready_;  // the rests to submit to the ring next, in reverse order

@@ -14,6 +14,7 @@
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
 #include "lib/io/gguf.h"
+#include "lib/io/native_path.h"
 
 namespace dsv4 {
 namespace {
@@ -137,9 +138,9 @@ GgufRole GgufRoleOf(const GgufFile& file) {
 absl::StatusOr<std::string> GgufIn(const std::string& folder) {
   std::vector<std::string> models;
   std::error_code error;
-  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
+  for (std::filesystem::directory_iterator entry(NativePath(folder), error), end;
+       !error && entry != end; entry.increment(error)) {
+    const std::string name = TextOf(entry->path().filename());
     if (!IsGgufPath(name) || ParsePartName(name).part > 1) continue;
     const std::string path = absl::StrCat(folder, "/", name);
     // Another part's keys or damage are for the caller that opens the model.

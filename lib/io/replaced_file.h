@@ -38,7 +38,7 @@ class ReplacedFile {
  private:
   ReplacedFile() = default;
   std::string path_, temporary_;  // temporary_ is empty when there is nothing to remove
-  int fd_ = -1;
+  intptr_t handle_ = -1;          // the system's, of the new file
   uint8_t* data_ = nullptr;
   int64_t size_ = 0;
 };

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/io/system_error.h"
 
-#include <cerrno>
-
 #include "lib/base/error.h"
 
 namespace dsv4 {
 
 absl::Status SystemError(const std::string& path, absl::string_view action, int error) {
-  if (error == ENOENT || error == ENOTDIR) return NotFound(path, ": no such file");
-  if (error == ENOMEM) {
-    return OutOfHostMemory(path, ": cannot ", action, ": ", SystemReason(error));
+  switch (KindOf(error)) {
+    case SystemErrorKind::kNotFound:
+      return NotFound(path, ": no such file");
+    case SystemErrorKind::kNoMemory:
+      return OutOfHostMemory(path, ": cannot ", action, ": ", SystemReason(error));
+    case SystemErrorKind::kOther:
+      break;
   }
   return IoError(path, ": cannot ", action, ": ", SystemReason(error));
 }

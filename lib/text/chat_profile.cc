@@ -11,6 +11,7 @@
 #include "lib/base/quoted.h"
 #include "lib/io/json.h"
 #include "lib/io/mapped_file.h"
+#include "lib/io/native_path.h"
 
 namespace dsv4 {
 namespace {
@@ -45,10 +46,10 @@ constexpr const char* kEvidence[] = {"encoding/encoding_dsv4.py", "chat_template
 // for a name, and the model's name stands above it.
 std::string NameOf(const std::string& folder) {
   std::error_code error;
-  std::filesystem::path path = std::filesystem::canonical(folder, error);
-  if (error) path = folder;
+  std::filesystem::path path = std::filesystem::canonical(NativePath(folder), error);
+  if (error) path = NativePath(folder);
   const std::filesystem::path above = path.parent_path();
-  return (above.filename() == "snapshots" ? above.parent_path() : path).filename().string();
+  return TextOf((above.filename() == "snapshots" ? above.parent_path() : path).filename());
 }
 
 // REQUIRES: no file of the folder identifies the encoder.

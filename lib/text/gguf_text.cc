@@ -2,7 +2,6 @@
 #include "lib/text/gguf_text.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -10,6 +9,7 @@
 #include "lib/base/error.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
+#include "lib/io/native_path.h"
 #include "lib/text/python_json.h"
 
 namespace dsv4 {
@@ -134,7 +134,7 @@ std::optional<FoundChatEncoder> GgufChatEncoder(const GgufModel& model) {
   if (const auto encoder = EncoderBy(StringOr(model, kVersionKey), "0731", "")) {
     return FoundChatEncoder{*encoder, kVersionKey, ""};
   }
-  const std::string name = std::filesystem::path(model.path()).filename().string();
+  const std::string name = FileNameOf(model.path());
   if (const auto encoder = EncoderBy(name, "0731", "")) return FoundChatEncoder{*encoder, name, ""};
   return std::nullopt;
 }

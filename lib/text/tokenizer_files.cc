@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/text/tokenizer_files.h"
 
-#include <filesystem>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -12,6 +10,7 @@
 #include "lib/io/gguf.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_path.h"
+#include "lib/io/native_path.h"
 #include "lib/text/gguf_text.h"
 #include "lib/text/tokenizer.h"
 
@@ -26,11 +25,8 @@ absl::StatusOr<TokenizerText> FromFile(const std::string& file, const std::strin
 }  // namespace
 
 absl::StatusOr<TokenizerText> ReadTokenizer(const std::string& path) {
-  std::error_code ignored;
-  if (!path.empty() && !absl::EndsWith(path, ".gguf") &&
-      !std::filesystem::is_directory(path, ignored)) {
-    const std::string folder = std::filesystem::path(path).parent_path().string();
-    return FromFile(path, folder.empty() ? "." : folder);
+  if (!path.empty() && !absl::EndsWith(path, ".gguf") && !IsFolder(path)) {
+    return FromFile(path, FolderOf(path));
   }
   DSV4_ASSIGN_OR_RETURN(const ModelPath files, ModelPath::Find(path));
   absl::StatusOr<TokenizerText> beside = FromFile(files.folder + "/tokenizer.json", files.folder);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/checkpoint_files.h"
 
-#include <stdlib.h>
-
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <stdexcept>
 
 #include "absl/strings/str_cat.h"
@@ -42,9 +41,11 @@ size_t SkipValue(absl::string_view json, size_t at) {
 }  // namespace
 
 TempFolder::TempFolder() {
-  std::string name = (std::filesystem::temp_directory_path() / "dsv4_test_XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make " + name);
-  path_ = name;
+  std::random_device random;
+  const std::string stem = std::filesystem::temp_directory_path().generic_string() + "/dsv4_test_";
+  do {
+    path_ = absl::StrCat(stem, absl::Hex(random(), absl::kZeroPad8));
+  } while (!std::filesystem::create_directory(path_));  // taken
 }
 
 TempFolder::~TempFolder() {
