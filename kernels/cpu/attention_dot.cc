@@ -8,7 +8,7 @@ namespace dsv4 {
 const AttentionDot* ActiveAttentionDot() {
 #if defined(__x86_64__)
   const DotKernels* const dot = &ActiveDotKernels();
-  if (dot == &kDotAvx512Bf16 || dot == &kDotAmx) return &kAttentionDotAvx512Bf16;
+  if (dot == &kDotAvx512Bf16 || dot == AmxDotKernels()) return &kAttentionDotAvx512Bf16;
 #endif
   return nullptr;
 }

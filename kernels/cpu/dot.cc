@@ -20,10 +20,6 @@
 #if defined(__x86_64__) && !defined(DSV4_KERNELS_CPU_DOT_CPUID)
 #define DSV4_KERNELS_CPU_DOT_CPUID
 #include <cpuid.h>
-#if defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
 #include <atomic>
 
@@ -49,14 +45,9 @@ bool HasAvx512Bf16() {
 
 // Whether the processor has AMX with bf16, and the system gives this process its registers.
 bool HasAmx() {
-#if defined(__linux__)
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // of arch_prctl, since Linux 5.16
   const CpuFeatures features;
   return (features.edx[0] >> 22 & 1) != 0 && (features.edx[0] >> 24 & 1) != 0 &&
-         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-#else
-  return false;
-#endif
+         AmxDotKernels() != nullptr;
 }
 
 // What to take where Highway's AVX3 runs; null: Highway's.
@@ -70,7 +61,7 @@ const DotKernels* Extension() {
     case DotExtension::kAvx512Bf16:
       return &kDotAvx512Bf16;
     case DotExtension::kAmx:
-      return &kDotAmx;
+      return AmxDotKernels();
   }
   return nullptr;
 }

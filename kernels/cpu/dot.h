@@ -92,7 +92,9 @@ DotExtension AllowedDotExtensions();
 extern const DotKernels kDotAvx512Bf16;
 // For those that have AMX with bf16, too, on Linux, which is asked for it once a process: signal
 // handlers' stacks must then have what getauxval(AT_MINSIGSTKSZ) says.
-extern const DotKernels kDotAmx;
+// Null if the system does not give this process AMX's registers, or the compiler does not know
+// them. To be asked on processors that have AMX.
+const DotKernels* AmxDotKernels();
 #endif
 
 }  // namespace dsv4

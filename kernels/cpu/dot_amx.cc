@@ -16,7 +16,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "kernels/cpu/dot.h"
+#include "kernels/cpu/dot_amx.h"
 #include "kernels/cpu/unpack_avx512-inl.h"
 
 namespace dsv4 {

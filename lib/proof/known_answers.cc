@@ -8,19 +8,6 @@
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 
-// The bytes of the file, between two symbols that are local to this object.
-asm(".pushsection .rodata\n"
-    ".balign 16\n"
-    "dsv4_known_answers_begin:\n"
-    ".incbin \"" DSV4_KNOWN_ANSWERS
-    "\"\n"
-    "dsv4_known_answers_end:\n"
-    ".popsection\n");
-extern "C" {
-__attribute__((visibility("hidden"))) extern const uint8_t dsv4_known_answers_begin[];
-__attribute__((visibility("hidden"))) extern const uint8_t dsv4_known_answers_end[];
-}
-
 namespace dsv4 {
 namespace {
 
@@ -73,11 +60,6 @@ absl::StatusOr<std::vector<float>> ReadOutput(Reader* reader) {
 }
 
 }  // namespace
-
-absl::Span<const uint8_t> BuiltinKnownAnswers() {
-  return {dsv4_known_answers_begin,
-          static_cast<size_t>(dsv4_known_answers_end - dsv4_known_answers_begin)};
-}
 
 std::string EncodeKnownAnswers(absl::Span<const LaunchRecord> launches) {
   std::string bytes(kMagic, sizeof kMagic);
