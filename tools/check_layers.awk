@@ -85,6 +85,14 @@ BEGIN {
   max_lines = 800
   library_code = "^(lib|kernels|capi)/"
 
+  # What differs by system stands in X_posix.cc and X_windows.cc, of which CMake takes one.
+  system_source = "_(posix|windows)\\.cc$"
+  system_header = "^<((arpa|linux|net|netinet|sys)/.*|(aio|direct|dirent|dlfcn|fcntl|glob|io|langinfo|liburing|netdb|poll|" \
+                  "process|pthread|sched|signal|spawn|synchapi|termios|unistd|windows|winsock2|ws2tcpip)\\.h|csignal)>$"
+  system_macro = "(^|[^A-Za-z0-9_])(_WIN32|_WIN64|__MINGW32__|__linux__|__unix__|__APPLE__)([^A-Za-z0-9_]|$)"
+  # Of std::atomic. libstdc++ without a futex loses wake-ups; others go through lib/base/mutex.h.
+  atomic_wait = "(\\.|->|std::atomic_)(wait(_explicit)?|notify_one|notify_all) *\\("
+
   # A call of something that a library may not do, after comments and strings are gone. Members of
   # that name (x.exit(), x->signal()) are something else.
   forbidden_call = "(^|[^A-Za-z0-9_.>])(abort|exit|_exit|_Exit|quick_exit|getenv|secure_getenv|setenv|" \
@@ -145,6 +153,8 @@ function check_include(path, number, line, layer,    target, surface) {
   sub(/ *\/[\/*].*/, "", line)
   if (match(line, /<[^>]*>/)) {
     target = substr(line, RSTART, RLENGTH)
+    if (path ~ /^(lib|kernels|capi|include)\// && path !~ system_source && target ~ system_header)
+      report(path, number, "only X_posix.cc and X_windows.cc may include the system's " target)
     if (target ~ /^<dsv4\//) {
       target = "include/" substr(target, 2, length(target) - 2)
       if (!exists(target)) report(path, number, "no public header " target)
@@ -257,6 +267,10 @@ function check(path,    name, layer, number, line, code, is_code, is_library_cod
     if (line ~ /(^|[^A-Za-z_])(TODO|FIXME|XXX)([^A-Za-z_]|$)/ && line !~ /#[0-9]/ && path != "tools/check_layers.awk")
       report(path, number, "an open end without the number of its issue")
     if (!is_code) continue
+    # The public header asks for the system to say how symbols are exported.
+    if (path ~ /^(lib|kernels|capi|include)\// && path !~ system_source && path != "include/dsv4/abi.h" &&
+        line ~ /^ *# *(el)?if/ && line ~ system_macro)
+      report(path, number, "only X_posix.cc and X_windows.cc may depend on the system")
     if (path ~ /^include\// && line ~ /[^\t -~]/) report(path, number, "public headers are ASCII")
     if (line ~ /^ *# *include/) {
       if (layer != "") check_include(path, number, line, layer)
@@ -265,6 +279,8 @@ function check(path,    name, layer, number, line, code, is_code, is_library_cod
     if (!is_library_code) continue
     code = code_of(line)
     if (match(code, forbidden_call)) report(path, number, "library code may not call " substr(code, RSTART, RLENGTH) ")")
+    if (code ~ atomic_wait && path != "lib/base/mutex.h")
+      report(path, number, "wait by lib/base/mutex.h or lib/base/waitable_word.h")
     if (match(code, forbidden_stream)) report(path, number, "library code may not print")
     if (code ~ /(^|[^A-Za-z0-9_])throw([^A-Za-z0-9_]|$)/) report(path, number, "library code may not throw")
     if (code ~ /(^|[^A-Za-z0-9_])catch *\(/ && path != "capi/guard.h" && path != "lib/base/contained.h")

@@ -81,6 +81,25 @@ write lib/base/error.h '// calls abort() and printf(' '/* exit(1);' '   getenv("
 expect_clean 'look-alikes'
 clean_tree
 
+# What differs by system has files of its own; there it may.
+write lib/base/thread_posix.cc '#include <pthread.h>' '#if defined(__linux__)' '#endif'
+write lib/base/thread_windows.cc '#include <windows.h>'
+write lib/base/mutex.h 'void Wait() { condition_.wait(lock); condition_.notify_all(); }'
+expect_clean 'sources of one system'
+clean_tree
+for header in unistd.h sys/mman.h fcntl.h dlfcn.h pthread.h sched.h linux/io_uring.h liburing.h windows.h; do
+  breach lib/io/json.h "#include <$header>" "only X_posix.cc and X_windows.cc may include the system's <$header>"
+done
+breach kernels/cpu/linear.cc '#include <sys/syscall.h>' 'may include the system'
+breach include/dsv4/queue.hpp '#include <pthread.h>' 'may include the system'
+breach capi/session.cc '#include <unistd.h>' 'may include the system'
+breach lib/kv/block_pool.h '#ifdef _WIN32' 'may depend on the system'
+breach kernels/cpu/linear.cc '#if defined(__linux__)' 'may depend on the system'
+breach capi/session.cc '#elif defined(_WIN32)' 'may depend on the system'
+breach lib/kv/block_pool.h 'void f() { epoch_.wait(1); }' 'wait by lib/base/mutex.h'
+breach lib/kv/block_pool.h 'void f() { p->notify_one(); }' 'wait by lib/base/mutex.h'
+breach lib/kv/block_pool.h 'void f() { std::atomic_wait(&x, 1); }' 'wait by lib/base/mutex.h'
+
 # Layers.
 write lib/base/error.h '' '#include "lib/tensor/dtype.h"'
 planted lib/base/error.h:3 'lib/base may not include lib/tensor/dtype.h'
