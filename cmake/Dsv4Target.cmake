@@ -41,9 +41,10 @@ if(DSV4_CUDA_LINEINFO)
 endif()
 # No contraction: a fused multiply-add happens where the code says so, so that results are the same on
 # every compiler and instruction set of one kernel variant.
+set(DSV4_CUDA_OPTIONS ${cuda_warnings} -fmad=false --expt-relaxed-constexpr ${cuda_lineinfo})
 target_compile_options(dsv4_flags INTERFACE
   "$<$<COMPILE_LANGUAGE:C,CXX>:${warnings};-ffp-contract=off>"
-  "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_warnings};-Xcompiler=-fvisibility=hidden;-fmad=false;--expt-relaxed-constexpr;${cuda_lineinfo}>")
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fvisibility=hidden;${DSV4_CUDA_OPTIONS}>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overlapping copies in its own std::string concatenation (GCC bug 105651), and endless ones
   # where that comes from a precompiled header.

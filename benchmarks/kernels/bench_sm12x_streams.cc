@@ -164,7 +164,8 @@ void BenchTokenCandidates(Bench& bench) {
     p.logits = Uploaded(logits);
     // The host's memory, as in the engine.
     void* lists = nullptr;
-    Check(cudaMallocHost(&lists, kMostQueries * sizeof(CandidateList)), "cudaMallocHost");
+    Check(cudaHostAlloc(&lists, kMostQueries * sizeof(CandidateList), cudaHostAllocDefault),
+          "cudaHostAlloc");
     p.lists = static_cast<CandidateList*>(lists);
     std::vector<TokenCandidatesParams> calls(kCalls, p);
     RunAll(bench, name, calls, kFewRowCounts);

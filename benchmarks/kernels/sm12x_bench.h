@@ -5,7 +5,7 @@
 // it. Activations are, where they fit: the kernel before has just written them.
 #pragma once
 
-#include <cuda_runtime_api.h>
+#include "lib/device/cuda_runtime.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -4,9 +4,10 @@
 // block-scaled one has four: fewer than the cycles that the MMA takes.
 #include "benchmarks/kernels/sm12x_bench.h"
 #include "kernels/sm12x/arch/mma.cuh"
+#include "kernels/sm12x/overlapped_launch.cuh"
 
 namespace dsv4 {
-namespace {
+namespace ceiling {
 
 using namespace sm12x;  // NOLINT: the device code of this file
 
@@ -84,18 +85,18 @@ double FlopsASecond(void (*kernel)(uint32_t, uint32_t, float*), uint32_t word, i
   Check(cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, 0), "device");
   auto* out = Filled<float>(int64_t{blocks} * kThreads * 4, 0);
   const double seconds = SecondsOf(nullptr, 5, [&] {
-    kernel<<<blocks, kThreads>>>(word, 0, out);
+    LaunchInOrder(nullptr, dim3(static_cast<unsigned>(blocks)), kThreads, 0, kernel, word, 0, out);
     Check(cudaGetLastError(), "MMAs");
   })[0];
   cudaFree(out);
   return static_cast<double>(flops * blocks * (kThreads / 32) * kRounds) / seconds;
 }
 
-}  // namespace
+}  // namespace ceiling
 
 MmaCeilings MeasureMmaCeilings() {
-  return {.fp8 = FlopsASecond(fp8_mma_kernel, 0x31313131, kFp8Flops),
-          .bf16 = FlopsASecond(bf16_mma_kernel, 0x3f803f80, kBf16Flops)};
+  return {.fp8 = ceiling::FlopsASecond(ceiling::fp8_mma_kernel, 0x31313131, ceiling::kFp8Flops),
+          .bf16 = ceiling::FlopsASecond(ceiling::bf16_mma_kernel, 0x3f803f80, ceiling::kBf16Flops)};
 }
 
 }  // namespace dsv4

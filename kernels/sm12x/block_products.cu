@@ -9,7 +9,7 @@
 #include "kernels/sm12x/rounded_rows.cuh"
 
 namespace dsv4::sm12x {
-namespace {
+namespace block_products {
 
 constexpr int kRoundRows = 8, kRoundChunks = 32;  // of a block
 
@@ -32,7 +32,8 @@ __global__ void __launch_bounds__(kRoundRows* kRoundChunks)
   to[2] = make_uint4(__float_as_uint(rounded.scale), rounded.sums, 0, 0);
 }
 
-}  // namespace
+}  // namespace block_products
+using namespace block_products;  // NOLINT: of this file alone
 
 void LaunchRounding(const LaunchContext& context, int64_t rows, int64_t columns, std::byte* to,
                     BlockJob* job) {

@@ -23,7 +23,7 @@
 #include "kernels/sm12x/row_math.cuh"
 
 namespace dsv4 {
-namespace {
+namespace sm12x::compress_kv {
 
 using namespace sm12x;  // NOLINT: the device code of this file
 
@@ -195,7 +195,8 @@ void LaunchCompressKv(const LaunchContext& context, const CompressKvParams& para
   }
 }
 
-}  // namespace
+}  // namespace sm12x::compress_kv
+using namespace sm12x::compress_kv;  // NOLINT: of this file alone
 
 constinit const KernelEntry kSm12xCompressKv =
     MakeSm12xEntry<CompressKvParams, &LaunchCompressKv, &SupportsSm12xRows<CompressKvParams>>(

@@ -11,7 +11,7 @@
 #include "kernels/sm12x/overlapped_launch.cuh"
 
 namespace dsv4 {
-namespace {
+namespace sm12x::copy_rows {
 
 constexpr int kThreads = 256;
 constexpr int64_t kBlocksOfRow = 64;  // the most of a row
@@ -44,7 +44,8 @@ void LaunchCopyRows(const LaunchContext& context, const CopyRowsParams& params) 
   sm12x::LaunchOverlapped(CudaStreamOf(context), grid, kThreads, 0, copy_rows_kernel, params);
 }
 
-}  // namespace
+}  // namespace sm12x::copy_rows
+using namespace sm12x::copy_rows;  // NOLINT: of this file alone
 
 constinit const KernelEntry kSm12xCopyRows =
     MakeSm12xEntry<CopyRowsParams, &LaunchCopyRows>("sm12x.copy_rows", 1);

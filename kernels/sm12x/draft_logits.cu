@@ -15,7 +15,7 @@
 #include "kernels/sm12x/overlapped_launch.cuh"
 
 namespace dsv4 {
-namespace {
+namespace sm12x::draft_logits {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
@@ -88,7 +88,8 @@ void Launch(const LaunchContext& context, const DraftLogitsParams& p) {
                           kThreads, 0, draft_logits_kernel, p);
 }
 
-}  // namespace
+}  // namespace sm12x::draft_logits
+using namespace sm12x::draft_logits;  // NOLINT: of this file alone
 
 constinit const KernelEntry kSm12xDraftLogits =
     MakeSm12xEntry<DraftLogitsParams, &Launch, &Supports>("sm12x.draft_logits", 1);

@@ -13,7 +13,7 @@
 #include "kernels/sm12x/overlapped_launch.cuh"
 
 namespace dsv4 {
-namespace {
+namespace sm12x::embed_rows {
 
 constexpr int kThreads = 256;
 
@@ -67,7 +67,8 @@ void LaunchEmbedRows(const LaunchContext& context, const EmbedRowsParams& params
                           0, kernel, params);
 }
 
-}  // namespace
+}  // namespace sm12x::embed_rows
+using namespace sm12x::embed_rows;  // NOLINT: of this file alone
 
 constinit const KernelEntry kSm12xEmbedRows =
     MakeSm12xEntry<EmbedRowsParams, &LaunchEmbedRows>("sm12x.embed_rows", 1);

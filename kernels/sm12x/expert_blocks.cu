@@ -7,7 +7,7 @@
 #include "kernels/sm12x/expert_launch.cuh"
 
 namespace dsv4::sm12x {
-namespace {
+namespace expert_blocks {
 
 constexpr int kThreads = 256;
 
@@ -61,7 +61,8 @@ BlockJob SharedJob(const ExpertFfnParams& p, const BlockJob& routed, int64_t fir
   return job;
 }
 
-}  // namespace
+}  // namespace expert_blocks
+using namespace expert_blocks;  // NOLINT: of this file alone
 
 void LaunchBlockExperts(const LaunchContext& context, const ExpertFfnParams& p,
                         const ExpertPlan& plan) {

@@ -31,7 +31,7 @@
 #include "kernels/sm12x/quantize_kernel.cuh"
 
 namespace dsv4 {
-namespace {
+namespace sm12x::expert_ffn {
 
 using namespace sm12x;
 
@@ -233,7 +233,8 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
   if (p.wave == ExpertWave::kAll) LaunchSum(stream, p, work);
 }
 
-}  // namespace
+}  // namespace sm12x::expert_ffn
+using namespace sm12x::expert_ffn;  // NOLINT: of this file alone
 
 constinit const KernelEntry kSm12xExpertFfn =
     MakeSm12xEntry<ExpertFfnParams, &Launch, &Supports, &Workspace>(DSV4_SM12X_SET ".expert_ffn",

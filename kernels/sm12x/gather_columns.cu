@@ -26,7 +26,7 @@
 #include "kernels/sm12x/overlapped_launch.cuh"
 
 namespace dsv4 {
-namespace {
+namespace sm12x::gather_columns {
 
 using namespace sm12x;
 
@@ -262,7 +262,8 @@ void Launch(const LaunchContext& context, const GatherColumnsParams& p) {
                    aligned ? gather_columns_kernel<uint4> : gather_columns_kernel<uint8_t>, p);
 }
 
-}  // namespace
+}  // namespace sm12x::gather_columns
+using namespace sm12x::gather_columns;  // NOLINT: of this file alone
 
 constinit const KernelEntry kSm12xGatherColumns =
     MakeSm12xEntry<GatherColumnsParams, &Launch>("sm12x.gather_columns", 1);

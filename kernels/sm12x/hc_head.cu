@@ -18,7 +18,7 @@
 #include "kernels/sm12x/stream_mix.cuh"
 
 namespace dsv4 {
-namespace {
+namespace sm12x::hc_head {
 
 using sm12x::DoubleSingle;
 using sm12x::kStreamCount;
@@ -139,7 +139,8 @@ void LaunchHcHead(const LaunchContext& context, const HcHeadParams& params) {
                           params, chunk_sums);
 }
 
-}  // namespace
+}  // namespace sm12x::hc_head
+using namespace sm12x::hc_head;  // NOLINT: of this file alone
 
 constinit const KernelEntry kSm12xHcHead =
     MakeSm12xEntry<HcHeadParams, &LaunchHcHead, &SupportsHcHead, &HcHeadWorkspace>("sm12x.hc_head",

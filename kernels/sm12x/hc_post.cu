@@ -20,7 +20,7 @@
 #include "lib/base/checked_math.h"
 
 namespace dsv4 {
-namespace {
+namespace sm12x::hc_post {
 
 using sm12x::kStreamCount;
 
@@ -98,7 +98,8 @@ void LaunchMtpCombine(const LaunchContext& context, const MtpCombineParams& para
                           mtp_combine_kernel, params);
 }
 
-}  // namespace
+}  // namespace sm12x::hc_post
+using namespace sm12x::hc_post;  // NOLINT: of this file alone
 
 constinit const KernelEntry kSm12xHcPost =
     MakeSm12xEntry<HcPostParams, &LaunchHcPost, &SupportsColumns<HcPostParams>>("sm12x.hc_post", 1);

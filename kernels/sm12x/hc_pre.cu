@@ -31,7 +31,7 @@
 #include "kernels/sm12x/stream_mix.cuh"
 
 namespace dsv4 {
-namespace {
+namespace sm12x::hc_pre {
 
 using sm12x::DoubleSingle;
 using sm12x::kStreamCount;
@@ -247,7 +247,8 @@ void LaunchHcPre(const LaunchContext& context, const HcPreParams& params) {
   LaunchKernels<false>(context, AfterUpdate(params));
 }
 
-}  // namespace
+}  // namespace sm12x::hc_pre
+using namespace sm12x::hc_pre;  // NOLINT: of this file alone
 
 constinit const KernelEntry kSm12xHcPre =
     MakeSm12xEntry<HcPreParams, &LaunchHcPre, &SupportsHcPre, &HcPreWorkspace>("sm12x.hc_pre", 6);

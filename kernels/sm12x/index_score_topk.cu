@@ -38,7 +38,7 @@
 #include "kernels/sm12x/row_math.cuh"
 
 namespace dsv4 {
-namespace {
+namespace sm12x::index_score_topk {
 
 using namespace sm12x;  // NOLINT: the device code of this file
 
@@ -618,7 +618,8 @@ void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkPara
   }
 }
 
-}  // namespace
+}  // namespace sm12x::index_score_topk
+using namespace sm12x::index_score_topk;  // NOLINT: of this file alone
 
 constinit const KernelEntry kSm12xIndexScoreTopk =
     MakeSm12xEntry<IndexScoreTopkParams, &LaunchIndexScoreTopk, &SupportsIndexScoreTopk,

@@ -2,9 +2,8 @@
 // What every launcher of this backend needs: the CUDA stream of its launch.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include "kernels/op/op.h"
+#include "lib/device/cuda_runtime.h"
 #include "lib/device/cuda_stream.h"
 
 namespace dsv4 {

@@ -33,7 +33,7 @@
 #include "lib/base/checked_math.h"
 
 namespace dsv4 {
-namespace {
+namespace sm12x::moe_gate {
 
 using sm12x::kTileRows;
 using KSlices = sm12x::Bf16Slices;
@@ -269,7 +269,8 @@ void Launch(const LaunchContext& context, const MoeGateParams& p) {
                           shape, sums);
 }
 
-}  // namespace
+}  // namespace sm12x::moe_gate
+using namespace sm12x::moe_gate;  // NOLINT: of this file alone
 
 constinit const KernelEntry kSm12xMoeGate =
     MakeSm12xEntry<MoeGateParams, &Launch, &Supports, &Workspace>("sm12x.moe_gate", 4);

@@ -27,15 +27,17 @@ __device__ __forceinline__ void BeginAfterPredecessors() {
   LetSuccessorStart();
 }
 
-// The error of a failed launch, of either kind, remains CUDA's last error.
+// The error of a failed launch, of either kind, remains CUDA's last error. Static: a source file
+// launches from its own image (kernels/sm12x/host/device.h).
 
 template <class... Params, class... Args>
-void LaunchWith(cudaLaunchConfig_t config, cudaStream_t stream, dim3 blocks, int threads,
-                int64_t shared_bytes, void (*kernel)(Params...), Args&&... args) {
-  config.gridDim = blocks;
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
-  config.stream = stream;
+static void LaunchWith(cudaLaunchAttribute* attribute, cudaStream_t stream, dim3 blocks,
+                       int threads, int64_t shared_bytes, void (*kernel)(Params...),
+                       Args&&... args) {
+  // By their places: gridDim and blockDim are also names of what kernels read.
+  const cudaLaunchConfig_t config = {
+      blocks,    dim3(static_cast<unsigned>(threads)), static_cast<size_t>(shared_bytes), stream,
+      attribute, attribute == nullptr ? 0u : 1u};
   constexpr int64_t kDefaultSharedBytes = 48 * 1024;
   if (shared_bytes > kDefaultSharedBytes) {
     (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -46,22 +48,18 @@ void LaunchWith(cudaLaunchConfig_t config, cudaStream_t stream, dim3 blocks, int
 
 // A launch without overlap.
 template <class... Params, class... Args>
-void LaunchInOrder(cudaStream_t stream, dim3 blocks, int threads, int64_t shared_bytes,
-                   void (*kernel)(Params...), Args&&... args) {
-  LaunchWith(cudaLaunchConfig_t{}, stream, blocks, threads, shared_bytes, kernel,
-             std::forward<Args>(args)...);
+static void LaunchInOrder(cudaStream_t stream, dim3 blocks, int threads, int64_t shared_bytes,
+                          void (*kernel)(Params...), Args&&... args) {
+  LaunchWith(nullptr, stream, blocks, threads, shared_bytes, kernel, std::forward<Args>(args)...);
 }
 
 template <class... Params, class... Args>
-void LaunchOverlapped(cudaStream_t stream, dim3 blocks, int threads, int64_t shared_bytes,
-                      void (*kernel)(Params...), Args&&... args) {
+static void LaunchOverlapped(cudaStream_t stream, dim3 blocks, int threads, int64_t shared_bytes,
+                             void (*kernel)(Params...), Args&&... args) {
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.attrs = &overlap;
-  config.numAttrs = 1;
-  LaunchWith(config, stream, blocks, threads, shared_bytes, kernel, std::forward<Args>(args)...);
+  LaunchWith(&overlap, stream, blocks, threads, shared_bytes, kernel, std::forward<Args>(args)...);
 }
 
 }  // namespace dsv4::sm12x

@@ -16,7 +16,7 @@
 #include "kernels/sm12x/packed_layout.h"
 
 namespace dsv4 {
-namespace {
+namespace sm12x::pack_weight {
 
 constexpr int kThreads = 256;
 
@@ -233,7 +233,8 @@ void Launch(const LaunchContext& context, const PackWeightParams& p) {
   sm12x::LaunchInOrder(stream, Blocks(count), kThreads, 0, pack_scales_kernel, p, count);
 }
 
-}  // namespace
+}  // namespace sm12x::pack_weight
+using namespace sm12x::pack_weight;  // NOLINT: of this file alone
 
 constinit const KernelEntry kSm12xPackWeight =
     MakeSm12xEntry<PackWeightParams, &Launch>(DSV4_SM12X_SET ".pack_weight", 1);

@@ -20,7 +20,7 @@
 #include "kernels/sm12x/row_math.cuh"
 
 namespace dsv4 {
-namespace {
+namespace sm12x::qkv_prepare {
 
 using namespace sm12x;  // NOLINT: the device code of this file
 
@@ -113,7 +113,8 @@ void LaunchQkvPrepare(const LaunchContext& context, const QkvPrepareParams& para
                    *params.step);
 }
 
-}  // namespace
+}  // namespace sm12x::qkv_prepare
+using namespace sm12x::qkv_prepare;  // NOLINT: of this file alone
 
 constinit const KernelEntry kSm12xQkvPrepare =
     MakeSm12xEntry<QkvPrepareParams, &LaunchQkvPrepare, &SupportsSm12xRows<QkvPrepareParams>>(

@@ -12,7 +12,8 @@ namespace dsv4::sm12x {
 inline constexpr int kQuantizeThreads = 256;
 
 // x [rows, dim] bf16, to quantised rows of `dim`. A thread takes eight elements.
-static __global__ void __launch_bounds__(kQuantizeThreads)
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads)
     quantize_kernel(const uint16_t* x, int64_t dim, uint8_t* out) {
   // First, so that the next kernel loads its weights while this one waits and works.
   LetSuccessorStart();
@@ -32,8 +33,8 @@ inline void LaunchQuantize(cudaStream_t stream, const uint16_t* x, int64_t rows,
   for (int64_t first = 0; first < rows; first += kMaxRows) {
     const dim3 blocks(static_cast<unsigned>((dim + kColumns - 1) / kColumns),
                       static_cast<unsigned>(rows - first < kMaxRows ? rows - first : kMaxRows));
-    LaunchOverlapped(stream, blocks, kQuantizeThreads, 0, quantize_kernel, x + first * dim, dim,
-                     out + first * QuantizedRowBytes(dim));
+    LaunchOverlapped(stream, blocks, kQuantizeThreads, 0, quantize_kernel<kQuantizeThreads>,
+                     x + first * dim, dim, out + first * QuantizedRowBytes(dim));
   }
 }
 

@@ -17,7 +17,7 @@
 #include "kernels/sm12x/overlapped_launch.cuh"
 
 namespace dsv4 {
-namespace {
+namespace sm12x::rms_norm {
 
 __global__ void __launch_bounds__(sm12x::kNormThreads)
     rms_norm_kernel(const __grid_constant__ RmsNormParams p) {
@@ -51,7 +51,8 @@ void LaunchRmsNorm(const LaunchContext& context, const RmsNormParams& params) {
                           sm12x::kNormThreads, 0, rms_norm_kernel, params);
 }
 
-}  // namespace
+}  // namespace sm12x::rms_norm
+using namespace sm12x::rms_norm;  // NOLINT: of this file alone
 
 constinit const KernelEntry kSm12xRmsNorm =
     MakeSm12xEntry<RmsNormParams, &LaunchRmsNorm, &SupportsRmsNorm>("sm12x.rms_norm", 2);

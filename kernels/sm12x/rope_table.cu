@@ -12,7 +12,7 @@
 #include "kernels/sm12x/overlapped_launch.cuh"
 
 namespace dsv4 {
-namespace {
+namespace sm12x::rope_table {
 
 constexpr int kTables = 4;
 
@@ -45,7 +45,8 @@ void LaunchRopeTable(const LaunchContext& context, const RopeTableParams& params
                           kTables * 32, 0, rope_table_kernel, params);
 }
 
-}  // namespace
+}  // namespace sm12x::rope_table
+using namespace sm12x::rope_table;  // NOLINT: of this file alone
 
 constinit const KernelEntry kSm12xRopeTable =
     MakeSm12xEntry<RopeTableParams, &LaunchRopeTable>("sm12x.rope_table", 1);

@@ -44,7 +44,7 @@
 #include "kernels/sm12x/overlapped_launch.cuh"
 
 namespace dsv4 {
-namespace {
+namespace sm12x::sparse_attention {
 
 using namespace sm12x;  // NOLINT: the device code of this file
 
@@ -523,7 +523,8 @@ void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionPa
   }
 }
 
-}  // namespace
+}  // namespace sm12x::sparse_attention
+using namespace sm12x::sparse_attention;  // NOLINT: of this file alone
 
 constinit const KernelEntry kSm12xSparseAttention =
     MakeSm12xEntry<SparseAttentionParams, &LaunchSparseAttention, &SupportsSparseAttention,

@@ -22,7 +22,7 @@
 #include "lib/base/checked_math.h"
 
 namespace dsv4 {
-namespace {
+namespace sm12x::token_candidates {
 
 constexpr int kThreads = 256;
 constexpr int kBlocks = 32;  // of a query
@@ -316,7 +316,8 @@ absl::Status SupportsTokenCandidates(const TokenCandidatesParams& params) {
   return absl::OkStatus();
 }
 
-}  // namespace
+}  // namespace sm12x::token_candidates
+using namespace sm12x::token_candidates;  // NOLINT: of this file alone
 
 constinit const KernelEntry kSm12xTokenCandidates =
     MakeSm12xEntry<TokenCandidatesParams, &LaunchTokenCandidates, &SupportsTokenCandidates,

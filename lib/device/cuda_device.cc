@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/device/cuda_device.h"
 
-#include <cuda_runtime_api.h>
+#include "lib/device/cuda_runtime.h"
 
 #include <algorithm>
 #include <atomic>

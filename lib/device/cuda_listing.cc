@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/device/cuda_listing.h"
 
-#include <cuda_runtime_api.h>
-
 #include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/loaded_library.h"
 #include "lib/device/cuda_device.h"
+#include "lib/device/cuda_runtime.h"
 
 namespace dsv4 {
 namespace {

@@ -2,7 +2,7 @@
 // The one place where results of the CUDA runtime become statuses.
 #pragma once
 
-#include <cuda_runtime_api.h>
+#include "lib/device/cuda_runtime.h"
 
 #include "absl/strings/string_view.h"
 #include "lib/base/error.h"

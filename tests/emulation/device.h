@@ -4,9 +4,9 @@
 // below kernels/ here, which are found before the ones they stand for.
 #pragma once
 
-#include <cuda_runtime_api.h>
 #include <math.h>  // NOLINT: the functions without std::, as CUDA has them
 #include <vector_functions.h>
+#include "lib/device/cuda_runtime.h"
 
 #include <algorithm>
 #include <bit>

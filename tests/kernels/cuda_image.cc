@@ -10,6 +10,8 @@
 #include <map>
 #include <memory>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -23,6 +25,7 @@ namespace {
 using Bytes = absl::Span<const uint8_t>;
 
 // Values that NVIDIA does not document, as ptxas -v and nvdisasm of CUDA 13.0 explain them.
+constexpr uint32_t kFatBinary = 0xba55ed50;  // the first word of one
 constexpr uint16_t kMachineCuda = 190;
 constexpr uint8_t kEntrySymbol = 0x10;    // in st_other: a kernel, not a function that it calls
 constexpr uint8_t kSizedAttribute = 4;    // of .nv.info: 16 bits of size and the value follow
@@ -85,14 +88,14 @@ T At(Bytes bytes, size_t offset) {
   return value;
 }
 
-// "void dsv4::(anonymous namespace)::f<int>(long)" -> "f<int>"
+// "void dsv4::sm12x::rms_norm::f<int>(long)" -> "f<int>". The namespace of a source file goes, that
+// of the second set stays.
 std::string ReadableName(const std::string& mangled) {
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> text(
       abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status), &std::free);
   if (status != 0) return mangled;
-  std::string name = absl::StrReplaceAll(
-      text.get(), {{"(anonymous namespace)::", ""}, {"dsv4::sm12x::", ""}, {"dsv4::", ""}});
+  std::string name = absl::StrReplaceAll(text.get(), {{"dsv4::sm12x::", ""}, {"dsv4::", ""}});
   if (absl::string_view(name).substr(0, 5) == "void ") name.erase(0, 5);
   // The parameters' parenthesis is the last one: template arguments may have casts before.
   int depth = 0;
@@ -103,7 +106,12 @@ std::string ReadableName(const std::string& mangled) {
       break;
     }
   }
-  return name;
+  const size_t own = name.substr(0, name.find('<')).rfind("::");
+  if (own == name.npos) return name;
+  const absl::string_view second = "sm12x_second::";
+  const bool of_second = absl::StartsWith(name, second);
+  name.erase(0, own + 2);
+  return of_second ? absl::StrCat(second, name) : name;
 }
 
 enum class Kind { kLocal, kScaledMma, kOtherMma, kRest };
@@ -239,22 +247,19 @@ absl::StatusOr<CudaImage> ReadImage(Bytes file, const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<CudaImage>> ReadCudaImages(const std::string& object_path) {
-  DSV4_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(object_path));
-  DSV4_ASSIGN_OR_RETURN(const std::vector<Section> sections, Sections(file.bytes(), object_path));
+absl::StatusOr<std::vector<CudaImage>> ReadCudaImages(const std::string& path) {
+  DSV4_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  const Bytes bytes = file.bytes();
+  if (At<uint32_t>(bytes, 0) != kFatBinary) return Corrupt(path, ": not a fat binary");
   std::vector<CudaImage> images;
-  for (const Section& section : sections) {
-    if (section.name != ".nv_fatbin") continue;
-    const absl::string_view text(reinterpret_cast<const char*>(section.bytes.data()),
-                                 section.bytes.size());
-    for (size_t at = text.find(ELFMAG); at != text.npos; at = text.find(ELFMAG, at + SELFMAG)) {
-      const Bytes elf = section.bytes.subspan(at);
-      if (At<uint16_t>(elf, offsetof(Elf64_Ehdr, e_machine)) != kMachineCuda) continue;
-      DSV4_ASSIGN_OR_RETURN(CudaImage image, ReadImage(elf, object_path));
-      images.push_back(std::move(image));
-    }
+  const absl::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  for (size_t at = text.find(ELFMAG); at != text.npos; at = text.find(ELFMAG, at + SELFMAG)) {
+    const Bytes elf = bytes.subspan(at);
+    if (At<uint16_t>(elf, offsetof(Elf64_Ehdr, e_machine)) != kMachineCuda) continue;
+    DSV4_ASSIGN_OR_RETURN(CudaImage image, ReadImage(elf, path));
+    images.push_back(std::move(image));
   }
-  if (images.empty()) return Corrupt(object_path, ": no device code, or compressed");
+  if (images.empty()) return Corrupt(path, ": no device code, or compressed");
   return images;
 }
 

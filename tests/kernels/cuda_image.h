@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What nvcc made of the kernels of an object file, read from the machine code in it: no tool of
-// CUDA is needed, and nothing is compiled again. Not for images that nvcc compressed or that hold
-// PTX alone.
+// What nvcc made of the kernels of a source file, read from the machine code in its fat binary: no
+// tool of CUDA is needed, and nothing is compiled again. Not for images that nvcc compressed or
+// that hold PTX alone.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ struct CudaImage {
   std::vector<CudaKernel> kernels;  // by name
 };
 
-// The images in a host object file. Corrupt for what is none, and for one whose device code has
-// another format.
-absl::StatusOr<std::vector<CudaImage>> ReadCudaImages(const std::string& object_path);
+// The images in a fat binary. Corrupt for what is none, and for one whose device code has another
+// format.
+absl::StatusOr<std::vector<CudaImage>> ReadCudaImages(const std::string& path);
 
 }  // namespace dsv4::test

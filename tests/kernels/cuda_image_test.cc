@@ -5,20 +5,21 @@
 
 #include <algorithm>
 
-#include "tests/kernels/sm12x_objects.h"
+#include "tests/kernels/sm12x_images.h"
 #include "tests/support/catch.h"
+#include "tests/support/checkpoint_files.h"
 #include "tests/support/status_test_macros.h"
 
 namespace dsv4::test {
 namespace {
 
-CudaImage ImageFor(const std::string& object, int32_t architecture) {
-  absl::StatusOr<std::vector<CudaImage>> images = ReadCudaImages(object);
+CudaImage ImageFor(const std::string& path, int32_t architecture) {
+  absl::StatusOr<std::vector<CudaImage>> images = ReadCudaImages(path);
   REQUIRE_OK(images);
   const auto found = std::find_if(images->begin(), images->end(), [&](const CudaImage& image) {
     return image.architecture == architecture;
   });
-  INFO(object << " for " << architecture);
+  INFO(path << " for " << architecture);
   REQUIRE(found != images->end());
   return *found;
 }
@@ -31,11 +32,11 @@ CudaKernel KernelNamed(const CudaImage& image, const std::string& name) {
   return {};
 }
 
-std::string Sm12xObject(const std::string& name) {
-  for (const std::string object : kSm12xObjects) {
-    if (object.substr(object.rfind('/') + 1) == name) return object;
+std::string Sm12xImage(const std::string& name) {
+  for (const std::string path : kSm12xImages) {
+    if (path.substr(path.rfind('/') + 1) == name) return path;
   }
-  FAIL("no object " << name);
+  FAIL("no image " << name);
   return {};
 }
 
@@ -50,7 +51,7 @@ bool MultipliesBlockScaled(const CudaImage& image) {
 }
 
 TEST_CASE("device code tells registers, stack, shared memory and instructions") {
-  const CudaImage image = ImageFor(kSampleObject, 120);
+  const CudaImage image = ImageFor(kSampleImage, 120);
   REQUIRE(image.kernels.size() == 6);
   const CudaKernel scaled = KernelNamed(image, "sample_mma<true>");
   CHECK(scaled.scaled_mma == 1);
@@ -81,7 +82,7 @@ TEST_CASE("device code tells registers, stack, shared memory and instructions") 
 TEST_CASE("a loop's instructions and products are told") {
   for (const int32_t architecture : {90, 120}) {
     INFO(architecture);
-    const CudaImage image = ImageFor(kSampleObject, architecture);
+    const CudaImage image = ImageFor(kSampleImage, architecture);
     const CudaKernel loops = KernelNamed(image, "sample_loops");
     CHECK(loops.other_mma == 4);
     CHECK(loops.loop_other_mma == 3);
@@ -101,8 +102,8 @@ TEST_CASE("a loop's instructions and products are told") {
 // clocks (docs/kernels.md): up to 15 other instructions cost no time. At most 12 are allowed here.
 TEST_CASE("tiled kernels for many rows take at most 12 other issue slots per block-scaled MMA") {
   int64_t tiled = 0;
-  for (const char* name : {"expert_ffn.cu.o", "linear_fp8.cu.o"}) {
-    for (const CudaKernel& kernel : ImageFor(Sm12xObject(name), 120).kernels) {
+  for (const char* name : {"expert_ffn.fatbin", "linear_fp8.fatbin"}) {
+    for (const CudaKernel& kernel : ImageFor(Sm12xImage(name), 120).kernels) {
       if (kernel.loop_scaled_mma < 64) continue;
       INFO(name << " " << kernel.name << ": " << kernel.loop_instructions << " instructions");
       CHECK(kernel.loop_instructions - kernel.loop_scaled_mma <= 12 * kernel.loop_scaled_mma);
@@ -113,7 +114,7 @@ TEST_CASE("tiled kernels for many rows take at most 12 other issue slots per blo
 }
 
 TEST_CASE("images are told apart by their architecture") {
-  const CudaImage image = ImageFor(kSampleObject, 90);
+  const CudaImage image = ImageFor(kSampleImage, 90);
   for (const char* name : {"sample_mma<true>", "sample_mma<false>"}) {
     CHECK(KernelNamed(image, name).scaled_mma == 0);
     CHECK(KernelNamed(image, name).other_mma == 1);
@@ -121,17 +122,19 @@ TEST_CASE("images are told apart by their architecture") {
   CHECK_FALSE(MultipliesBlockScaled(image));
 }
 
-TEST_CASE("what is no object with device code is refused") {
+TEST_CASE("what is no image is refused") {
   const absl::StatusOr<std::vector<CudaImage>> none = ReadCudaImages("/proc/self/exe");
-  REQUIRE_FAILS(none, absl::StatusCode::kDataLoss, "no device code");
-  const absl::StatusOr<std::vector<CudaImage>> text = ReadCudaImages(DSV4_SOURCE_DIR "/README.md");
-  REQUIRE_FAILS(text, absl::StatusCode::kDataLoss, "damaged");
+  REQUIRE_FAILS(none, absl::StatusCode::kDataLoss, "not a fat binary");
+  const TempFolder folder;
+  const absl::StatusOr<std::vector<CudaImage>> empty =
+      ReadCudaImages(folder.Write("empty.fatbin", std::string("\x50\xed\x55\xba", 4)));
+  REQUIRE_FAILS(empty, absl::StatusCode::kDataLoss, "no device code");
 }
 
 TEST_CASE("experts and FP8 linears run on block-scaled MMA alone on SM12x") {
-  for (const char* name : {"expert_ffn.cu.o", "linear_fp8.cu.o"}) {
+  for (const char* name : {"expert_ffn.fatbin", "linear_fp8.fatbin"}) {
     INFO(name);
-    CHECK(MultipliesBlockScaled(ImageFor(Sm12xObject(name), 120)));
+    CHECK(MultipliesBlockScaled(ImageFor(Sm12xImage(name), 120)));
   }
 }
 

@@ -3,7 +3,7 @@
 // runtime alone. Every failure of the runtime fails the running test.
 #pragma once
 
-#include <cuda_runtime_api.h>
+#include "lib/device/cuda_runtime.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -10,7 +10,7 @@
 #include "lib/base/log.h"
 #include "lib/io/mapped_file.h"
 #include "tests/kernels/cuda_image.h"
-#include "tests/kernels/sm12x_objects.h"
+#include "tests/kernels/sm12x_images.h"
 #include "tests/support/bundled_model.h"
 #include "tests/support/fake_cuda_runtime.h"
 #include "tests/support/gguf_model.h"
@@ -39,9 +39,8 @@ const FakeCuda kGpus[] = {
 const std::map<std::string, CudaKernel>& Kernels() {
   static const std::map<std::string, CudaKernel> kernels = [] {
     std::map<std::string, CudaKernel> by_symbol;
-    for (const std::string object : kSm12xObjects) {
-      if (object.find(".cu.") == std::string::npos) continue;
-      const absl::StatusOr<std::vector<CudaImage>> images = ReadCudaImages(object);
+    for (const std::string path : kSm12xImages) {
+      const absl::StatusOr<std::vector<CudaImage>> images = ReadCudaImages(path);
       REQUIRE_OK(images);
       for (const CudaImage& image : *images) {
         if (image.architecture != 120) continue;
@@ -191,7 +190,9 @@ TEST_CASE("GPUs of SM12x take what engines launch on them") {
   const auto of_other_formats = [](const std::string& name) {
     return name.find("Fp8F32Slices") != std::string::npos ||
            name.find("Fp8RoundedSlices") != std::string::npos ||
-           name.find("Nvfp4Slices") != std::string::npos;
+           name.find("Nvfp4Slices") != std::string::npos ||
+           // Of GGUF files, which no engine here packs with the second set.
+           name.find("sm12x_second::pack_blocks_kernel") != std::string::npos;
   };
   for (const auto& [symbol, kernel] : Kernels()) {
     INFO(kernel.name);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/kernels/cuda_image.h"
-#include "tests/kernels/sm12x_objects.h"
+#include "tests/kernels/sm12x_images.h"
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
 
@@ -98,10 +98,9 @@ const Bound& BoundOf(const std::string& kernel) {
 TEST_CASE("kernels for SM12x keep to their bounds of registers, spills and issue slots") {
   std::set<const Bound*> used;
   int second = 0;
-  for (const std::string object : kSm12xObjects) {
-    const std::string file = object.substr(object.rfind('/') + 1);
-    if (file.find(".cu.") == std::string::npos) continue;
-    const absl::StatusOr<std::vector<CudaImage>> images = ReadCudaImages(object);
+  for (const std::string path : kSm12xImages) {
+    const std::string file = path.substr(path.rfind('/') + 1);
+    const absl::StatusOr<std::vector<CudaImage>> images = ReadCudaImages(path);
     REQUIRE_OK(images);
     for (const CudaImage& image : *images) {
       if (image.architecture != 120) continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/cuda_calls.h"
 
-#include <cuda_runtime_api.h>
+#include "lib/device/cuda_runtime.h"
 
 #include <atomic>
 
@@ -14,62 +14,53 @@ std::atomic<int64_t> allocations, graphs, replays, launches, waits;
 // The linker's names: calls of f go to __wrap_f, and __real_f is what they went to before.
 extern "C" {
 
-cudaError_t __real_cudaMalloc(void** memory, size_t bytes);
-cudaError_t __wrap_cudaMalloc(void** memory, size_t bytes) {
+cudaError_t __real_dsv4_cudaMalloc(void** memory, size_t bytes);
+cudaError_t __wrap_dsv4_cudaMalloc(void** memory, size_t bytes) {
   ++allocations;
-  return __real_cudaMalloc(memory, bytes);
+  return __real_dsv4_cudaMalloc(memory, bytes);
 }
 
-cudaError_t __real_cudaHostAlloc(void** memory, size_t bytes, unsigned flags);
-cudaError_t __wrap_cudaHostAlloc(void** memory, size_t bytes, unsigned flags) {
+cudaError_t __real_dsv4_cudaHostAlloc(void** memory, size_t bytes, unsigned flags);
+cudaError_t __wrap_dsv4_cudaHostAlloc(void** memory, size_t bytes, unsigned flags) {
   ++allocations;
-  return __real_cudaHostAlloc(memory, bytes, flags);
+  return __real_dsv4_cudaHostAlloc(memory, bytes, flags);
 }
 
-cudaError_t __real_cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph,
-                                        unsigned long long flags);
-cudaError_t __wrap_cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph,
-                                        unsigned long long flags) {
+cudaError_t __real_dsv4_cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph,
+                                             unsigned long long flags);
+cudaError_t __wrap_dsv4_cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph,
+                                             unsigned long long flags) {
   ++graphs;
-  return __real_cudaGraphInstantiate(made, graph, flags);
+  return __real_dsv4_cudaGraphInstantiate(made, graph, flags);
 }
 
-cudaError_t __real_cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);
-cudaError_t __wrap_cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+cudaError_t __real_dsv4_cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);
+cudaError_t __wrap_dsv4_cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   ++replays;
-  return __real_cudaGraphLaunch(graph, stream);
+  return __real_dsv4_cudaGraphLaunch(graph, stream);
 }
 
-// What <<<>>> becomes.
-cudaError_t __real___cudaLaunchKernel(cudaKernel_t kernel, dim3 blocks, dim3 threads, void** args,
-                                      size_t shared_bytes, cudaStream_t stream);
-cudaError_t __wrap___cudaLaunchKernel(cudaKernel_t kernel, dim3 blocks, dim3 threads, void** args,
-                                      size_t shared_bytes, cudaStream_t stream) {
+cudaError_t __real_dsv4_cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
+                                            void** args);
+cudaError_t __wrap_dsv4_cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
+                                            void** args) {
   ++launches;
-  return __real___cudaLaunchKernel(kernel, blocks, threads, args, shared_bytes, stream);
+  return __real_dsv4_cudaLaunchKernelExC(config, kernel, args);
 }
 
-cudaError_t __real_cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
-                                       void** args);
-cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
-                                       void** args) {
-  ++launches;
-  return __real_cudaLaunchKernelExC(config, kernel, args);
-}
-
-cudaError_t __real_cudaStreamSynchronize(cudaStream_t stream);
-cudaError_t __wrap_cudaStreamSynchronize(cudaStream_t stream) {
+cudaError_t __real_dsv4_cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t __wrap_dsv4_cudaStreamSynchronize(cudaStream_t stream) {
   ++waits;
-  return __real_cudaStreamSynchronize(stream);
+  return __real_dsv4_cudaStreamSynchronize(stream);
 }
 
-cudaError_t __real_cudaEventSynchronize(cudaEvent_t event);
-cudaError_t __wrap_cudaEventSynchronize(cudaEvent_t event) {
+cudaError_t __real_dsv4_cudaEventSynchronize(cudaEvent_t event);
+cudaError_t __wrap_dsv4_cudaEventSynchronize(cudaEvent_t event) {
   if (cudaEventQuery(event) == cudaErrorNotReady) {
     ++waits;
     cudaGetLastError();  // not a fault of a later call
   }
-  return __real_cudaEventSynchronize(event);
+  return __real_dsv4_cudaEventSynchronize(event);
 }
 
 }  // extern "C"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/fake_cuda_runtime.h"
 
-#include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -18,6 +17,8 @@
 #include <utility>
 
 #include "lib/base/mutex.h"
+#include "lib/device/cuda_runtime.h"
+#include "lib/device/kernel_image.h"
 
 namespace dsv4::test {
 namespace {
@@ -48,7 +49,6 @@ struct State {
   cudaError_t last_error ABSL_GUARDED_BY(mutex) = cudaSuccess;  // for cudaGetLastError, once
   int64_t bytes ABSL_GUARDED_BY(mutex) = 0;
   std::map<const void*, int64_t> allocations ABSL_GUARDED_BY(mutex);  // bytes
-  std::map<const void*, std::string> symbols ABSL_GUARDED_BY(mutex);  // of kernels
   std::map<const void*, int64_t> most_shared_bytes
       ABSL_GUARDED_BY(mutex);  // of kernels that were allowed more
   std::vector<FakeLaunch> launches ABSL_GUARDED_BY(mutex);
@@ -56,7 +56,6 @@ struct State {
   int64_t launched ABSL_GUARDED_BY(mutex) = 0, awaited ABSL_GUARDED_BY(mutex) = 0;
 };
 
-// Kernels are registered before main.
 State& TheState() {
   static State* const state = new State;
   return *state;
@@ -183,7 +182,8 @@ cudaError_t Free(void* memory) {
 }
 
 // Keeps a launch for TakeFakeLaunches.
-void Note(const void* kernel, dim3 blocks, dim3 threads, size_t shared_bytes) {
+void Note(const std::string& symbol, const void* kernel, dim3 blocks, dim3 threads,
+          size_t shared_bytes) {
   State& state = TheState();
   std::function<void(int64_t)> on_launch;
   int64_t launched = 0;
@@ -191,13 +191,12 @@ void Note(const void* kernel, dim3 blocks, dim3 threads, size_t shared_bytes) {
     const std::lock_guard working(state.working);
     const MutexLock lock(&state.mutex);
     const bool recorded = state.recorded != nullptr;
-    const auto symbol = state.symbols.find(kernel);
     const auto most = state.most_shared_bytes.find(kernel);
     if (!recorded) {
       launched = ++state.launched;
       on_launch = state.gpu.on_launch;
     }
-    state.launches.push_back({.symbol = symbol == state.symbols.end() ? "" : symbol->second,
+    state.launches.push_back({.symbol = symbol,
                               .kernel = kernel,
                               .blocks = {blocks.x, blocks.y, blocks.z},
                               .threads = int64_t{threads.x} * threads.y * threads.z,
@@ -210,20 +209,6 @@ void Note(const void* kernel, dim3 blocks, dim3 threads, size_t shared_bytes) {
   }
   if (on_launch) on_launch(launched);
 }
-
-cudaError_t Launch(const void* kernel, dim3 blocks, dim3 threads, size_t shared_bytes) {
-  const cudaError_t result = Call();
-  if (result == cudaSuccess) Note(kernel, blocks, threads, shared_bytes);
-  return result;
-}
-
-// Of <<<>>>, between the two calls that it becomes.
-struct Pushed {
-  dim3 blocks, threads;
-  size_t shared_bytes;
-  cudaStream_t stream;
-};
-thread_local Pushed pushed;
 
 thread_local int current = 0;  // the device
 
@@ -267,7 +252,7 @@ void LeaveFakeCudaError() {
 
 cudaError_t EnqueueFake(const void* kernel, const cudaLaunchConfig_t& config,
                         std::function<void()> work) {
-  Note(kernel, config.gridDim, config.blockDim, config.dynamicSmemBytes);
+  Note("", kernel, config.gridDim, config.blockDim, config.dynamicSmemBytes);
   return Enqueue(std::move(work));
 }
 
@@ -282,40 +267,17 @@ using dsv4::MutexLock;
 using namespace dsv4::test;  // NOLINT: below are C's functions
 
 extern "C" {
+#pragma GCC visibility push(default)  // for libraries that a test loads
 
-// What nvcc makes kernels and their launches call.
-void** __cudaRegisterFatBinary(void* binary) { return static_cast<void**>(binary); }
-void __cudaRegisterFatBinaryEnd(void**) {}
-void __cudaUnregisterFatBinary(void**) {}
-void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
-void __cudaRegisterFunction(void**, const char* kernel, char*, const char* symbol, int, uint3*,
-                            uint3*, dim3*, dim3*, int*) {
-  const MutexLock lock(&TheState().mutex);
-  TheState().symbols[kernel] = symbol;
-}
-cudaError_t __cudaGetKernel(cudaKernel_t* handle, const void* kernel) {
-  *handle = static_cast<cudaKernel_t>(const_cast<void*>(kernel));
-  return cudaSuccess;
-}
-unsigned __cudaPushCallConfiguration(dim3 blocks, dim3 threads, size_t shared_bytes,
-                                     cudaStream_t stream) {
-  pushed = {blocks, threads, shared_bytes, stream};
-  return 0;
-}
-cudaError_t __cudaPopCallConfiguration(dim3* blocks, dim3* threads, size_t* shared_bytes,
-                                       void* stream) {
-  *blocks = pushed.blocks;
-  *threads = pushed.threads;
-  *shared_bytes = pushed.shared_bytes;
-  *static_cast<cudaStream_t*>(stream) = pushed.stream;
-  return cudaSuccess;
-}
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 blocks, dim3 threads, void**,
-                               size_t shared_bytes, cudaStream_t) {
-  return Launch(kernel, blocks, threads, shared_bytes);
-}
+// `kernel`: a KernelImage::Kernel.
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void**) {
-  return Launch(kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes);
+  if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
+  const cudaError_t result = Call();
+  if (result == cudaSuccess) {
+    Note(static_cast<const dsv4::KernelImage::Kernel*>(kernel)->symbol, kernel, config->gridDim,
+         config->blockDim, config->dynamicSmemBytes);
+  }
+  return result;
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaErrorInvalidValue;
@@ -549,4 +511,5 @@ const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaErrorIllegalInstruction ? "an illegal instruction was encountered" : "fake";
 }
 
+#pragma GCC visibility pop
 }  // extern "C"

@@ -4,11 +4,11 @@
 // fake CUDA runtime (tests/support/fake_cuda_runtime.h), whose memory is the host's. Like NCCL it
 // leaves an exchange whose other side is gone waiting until the communicator is aborted, and says
 // so when it is asked.
-#include <cuda_runtime_api.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include "lib/device/cuda_runtime.h"
 
 #include <atomic>
 #include <cerrno>

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "kernels/sm12x/arch/target.cuh"
+
 namespace dsv4::sm12x {
 
 // The block's dynamic shared memory, aligned to 16 bytes; and aligned to 128.
@@ -22,11 +24,11 @@ __device__ __forceinline__ T* AlignedDynamicShared() {
 // Loads 16 bytes that are not read again soon: bypasses L1, evicted first from L2.
 __device__ __forceinline__ uint4 LoadOnce(const void* from) {
   uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  DSV4_PTX("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from), "l"(policy));
+  DSV4_PTX_VOLATILE("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                    : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                    : "l"(from), "l"(policy));
   return v;
 }
 
@@ -34,41 +36,42 @@ __device__ __forceinline__ uint4 LoadOnce(const void* from) {
 __device__ __forceinline__ void PrefetchLines(const void* from, int64_t bytes, int threads) {
   constexpr int kLine = 128;
   for (int64_t i = threadIdx.x * kLine; i < bytes; i += threads * kLine) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(from) + i));
+    DSV4_PTX_VOLATILE("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(from) + i));
   }
 }
 
 // Prefetches the line of `at` to L2.
 __device__ __forceinline__ void PrefetchLine(const void* at) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+  DSV4_PTX_VOLATILE("prefetch.global.L2 [%0];" ::"l"(at));
 }
 
 // Prefetches `bytes`, a positive multiple of 16, to L2. `from` is aligned to 16 bytes.
 __device__ __forceinline__ void PrefetchBulk(const void* from, uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+  DSV4_PTX_VOLATILE("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes)
+                    : "memory");
 }
 
 // Copies 16 bytes of global memory to shared memory asynchronously, bypassing L1.
 __device__ __forceinline__ void CopyAsync16(void* to_shared, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(to_shared))),
-               "l"(from)
-               : "memory");
+  DSV4_PTX_VOLATILE("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                        static_cast<uint32_t>(__cvta_generic_to_shared(to_shared))),
+                    "l"(from)
+                    : "memory");
 }
 // Copies 4 bytes asynchronously, through L1.
 __device__ __forceinline__ void CopyAsync4(void* to_shared, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(to_shared))),
-               "l"(from)
-               : "memory");
+  DSV4_PTX_VOLATILE("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
+                        static_cast<uint32_t>(__cvta_generic_to_shared(to_shared))),
+                    "l"(from)
+                    : "memory");
 }
 __device__ __forceinline__ void CommitCopies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
+  DSV4_PTX_VOLATILE("cp.async.commit_group;" ::: "memory");
 }
 // Waits until at most the last `kPending` groups of this thread are pending.
 template <int kPending>
 __device__ __forceinline__ void WaitForCopies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+  DSV4_PTX_VOLATILE("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
 // An mbarrier is a word of shared memory with phases 0, 1, 2, .. A phase ends when `count` threads
@@ -78,25 +81,29 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 __device__ __forceinline__ void InitMbarrier(uint64_t* barrier, uint32_t count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(count)
-               : "memory");
+  DSV4_PTX_VOLATILE("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SharedAddress(barrier)),
+                    "r"(count)
+                    : "memory");
 }
 // Ends the mbarrier; its word may then be used for something else.
 __device__ __forceinline__ void InvalidateMbarrier(uint64_t* barrier) {
-  asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(SharedAddress(barrier)) : "memory");
+  DSV4_PTX_VOLATILE("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(SharedAddress(barrier))
+                    : "memory");
 }
 __device__ __forceinline__ void Arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedAddress(barrier)) : "memory");
+  DSV4_PTX_VOLATILE("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedAddress(barrier))
+                    : "memory");
 }
 // Arrives for this thread when all of its copies so far are complete. Does not wait.
 __device__ __forceinline__ void ArriveAfterCopies(uint64_t* barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(SharedAddress(barrier))
-               : "memory");
+  DSV4_PTX_VOLATILE(
+      "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(SharedAddress(barrier))
+      : "memory");
 }
 // Waits until the phase with parity `parity` (0 or 1) has ended: the current phase or the one
 // before it. The phase before phase 0 counts as ended.
 __device__ __forceinline__ void WaitForPhase(uint64_t* barrier, uint32_t parity) {
-  asm volatile(
+  DSV4_PTX_VOLATILE(
       "{\n\t.reg .pred ended;\n"
       "WAIT:\n\tmbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n\t"
       "@!ended bra WAIT;\n\t}" ::"r"(SharedAddress(barrier)),

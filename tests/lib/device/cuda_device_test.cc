@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers to and from a GPU, on a fake CUDA runtime that does nothing before it is waited for
 // (tests/support/fake_cuda_runtime.h).
-#include <cuda_runtime_api.h>
+#include "lib/device/cuda_runtime.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What steps on a GPU ask of it: replays of graphs, one wait for the tokens of each, and no memory.
-#include <cuda_runtime_api.h>
+#include "lib/device/cuda_runtime.h"
 
 #include "tests/support/bundled_model.h"
 #include "tests/support/cuda_calls.h"
