@@ -184,15 +184,18 @@ void DotF32(const ActRows& a, int64_t m, const float* w, int64_t n, int64_t k, f
   }
 }
 
+BlockDotKernels::Direct NoDirect(BlockType, int64_t) { return nullptr; }
+
 }  // namespace
 
 const BlockDotKernels* TargetBlockDotKernels() {
   static constexpr BlockDotKernels kKernels = {
-      HWY_STR(HWY_NAMESPACE), &PackInt8, &DotInt8, &DotF32, &UnpackBlockRow, &LoadBlocks};
+      HWY_STR(HWY_NAMESPACE), &PackInt8,  &DotInt8, &DotF32, &NoDirect,
+      &UnpackBlockRow,        &LoadBlocks};
 #if HWY_TARGET == HWY_AVX3
-  static constexpr BlockDotKernels kVnni = {"AVX512_VNNI",         &PackInt8Vnni,
-                                            &DotInt8Vnni,          &DotF32,
-                                            &UnpackBlockRowAvx512, &LoadBlockRowAvx512};
+  static constexpr BlockDotKernels kVnni = {
+      "AVX512_VNNI", &PackInt8Vnni,         &DotInt8Vnni,       &DotF32,
+      &DirectVnni,   &UnpackBlockRowAvx512, &LoadBlockRowAvx512};
   if (UsesVnni()) return &kVnni;
 #endif
   return &kKernels;

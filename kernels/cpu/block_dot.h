@@ -37,6 +37,11 @@ struct BlockDotKernels {
   // The products of bf16 rows and f32 weights, k apart.
   void (*f32)(const ActRows& a, int64_t m, const float* w, int64_t n, int64_t k, float* out,
               int64_t ld);
+  // Products of few packed rows with n weight rows as the file has them, to the bits of unpack and
+  // int8. `direct` gives the function for a type and K; null where there is none.
+  using Direct = void (*)(const std::byte* a, int64_t m, const uint8_t* w, int64_t n, int64_t k,
+                          float* out, int64_t ld);
+  Direct (*direct)(BlockType type, int64_t k);
   // UnpackBlockRow, to the same values.
   void (*unpack)(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked);
   // LoadBlocks, to the same values.
@@ -49,10 +54,11 @@ const BlockDotKernels& ActiveBlockDotKernels();
 void UnpackBlockRow(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked);
 
 #if defined(__x86_64__)
-// `int8`, `pack`, `unpack` and `load` for processors with AVX512-VNNI.
+// `int8`, `pack`, `direct`, `unpack` and `load` for processors with AVX512-VNNI.
 void PackInt8Vnni(const uint16_t* x, int64_t k, std::byte* packed);
 void DotInt8Vnni(const std::byte* a, int64_t m, const std::byte* w, int64_t n, int64_t k,
                  bool has_min, float* out, int64_t ld);
+BlockDotKernels::Direct DirectVnni(BlockType type, int64_t k);
 void UnpackBlockRowAvx512(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked);
 void LoadBlockRowAvx512(BlockType type, const uint8_t* data, int64_t k, float* values);
 #endif

@@ -382,10 +382,18 @@ void Panel::PrefetchBlockRows(int64_t j, int64_t n) const {
   }
 }
 
-// Few activation rows: a few weight rows are unpacked at a time and stay in L1.
+// Few activation rows: weight rows are read as they are, or a few are unpacked at a time and stay
+// in L1.
 void Panel::DotBlocks(const ActRows& a, int64_t m, float* out, int64_t ld) const {
   const BlockDotKernels& kernels = ActiveBlockDotKernels();
   const int64_t k = weight_.k, at_once = unpacked_ != nullptr ? n_ : 4;
+  if (unpacked_ == nullptr && weight_.int8_rows()) {
+    if (const BlockDotKernels::Direct direct = kernels.direct(weight_.blocks, k)) {
+      return direct(reinterpret_cast<const std::byte*>(a.packed), m,
+                    static_cast<const uint8_t*>(weight_.data) + n0_ * weight_.bytes_per_row(), n_,
+                    k, out, ld);
+    }
+  }
   for (int64_t j = 0; j < n_; j += at_once) {
     const int64_t n = std::min(at_once, n_ - j);
     if (unpacked_ == nullptr) {

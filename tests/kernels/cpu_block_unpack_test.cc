@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every way to unpack rows in blocks gives the codes, scales and minima of UnpackBlocks.
+// Every way to unpack rows in blocks gives the codes, scales and minima of UnpackBlocks, and
+// products that read the blocks have the bits of those that read unpacked rows.
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "kernels/cpu/block_dot.h"
 #include "lib/tensor/block_format.h"
+#include "tests/kernels/operator_weights.h"
 #include "tests/kernels/random_weights.h"
 #include "tests/kernels/tested_backend.h"
 #include "tests/support/catch.h"
@@ -68,6 +70,58 @@ TEST_CASE("rows in blocks are unpacked to the same codes, scales and minima") {
       });
     }
   }
+}
+
+TEST_CASE("products with rows in blocks have the bits of products with unpacked rows") {
+  constexpr int64_t kMostRows = 7, kWeightRows = 5;
+  int found = 0;
+  for (int t = 0; t < static_cast<int>(BlockType::kCount); ++t) {
+    const auto type = static_cast<BlockType>(t);
+    if (!IsQuantised(type)) continue;
+    for (const int64_t k : {int64_t{256}, int64_t{384}, int64_t{2048}}) {
+      if (k % InfoOf(type).elements != 0) continue;
+      const BlockStorage w(static_cast<uint64_t>(t), kWeightRows, k, type);
+      const std::vector<float> x = RandomFloats(static_cast<uint64_t>(k), kMostRows * k);
+      Tested().for_each_variant([&] {
+        const BlockDotKernels& kernels = ActiveBlockDotKernels();
+        const BlockDotKernels::Direct direct = kernels.direct(type, k);
+        if (direct == nullptr) return;
+        ++found;
+        std::vector<std::byte> a(static_cast<size_t>(kMostRows * PackedInt8Bytes(k)));
+        for (int64_t i = 0; i < kMostRows; ++i) {
+          std::vector<uint16_t> row;
+          for (int64_t p = 0; p < k; ++p) {
+            // The second row's largest magnitude is everywhere.
+            const float value = x[static_cast<size_t>(i * k + p)];
+            row.push_back(FloatToBf16(i == 1 ? std::copysign(1.f, value) : value));
+          }
+          kernels.pack(row.data(), k, &a[static_cast<size_t>(i * PackedInt8Bytes(k))]);
+        }
+        std::vector<std::byte> unpacked(static_cast<size_t>(kWeightRows * UnpackedBlockBytes(k)));
+        for (int64_t j = 0; j < kWeightRows; ++j) {
+          kernels.unpack(type, w.view().Row(j), k,
+                         &unpacked[static_cast<size_t>(j * UnpackedBlockBytes(k))]);
+        }
+        for (int64_t m = 1; m <= kMostRows; ++m) {
+          for (int64_t n = 1; n <= kWeightRows; ++n) {
+            INFO(InfoOf(type).name << ", " << k << " elements, " << m << " by " << n << " rows, "
+                                   << kernels.name);
+            constexpr int64_t kStride = kWeightRows + 1;
+            std::vector<float> expected(static_cast<size_t>(kMostRows * kStride), -1.f);
+            std::vector<float> products = expected;
+            kernels.int8(a.data(), m, unpacked.data(), n, k, InfoOf(type).has_min(),
+                         expected.data(), kStride);
+            direct(a.data(), m, w.view().data, n, k, products.data(), kStride);
+            RequireSame(expected, products.data());
+          }
+        }
+      });
+    }
+  }
+#if defined(__x86_64__)
+  const bool has_direct = std::string(ActiveBlockDotKernels().name) == "AVX512_VNNI";
+  REQUIRE((found > 0) == has_direct);
+#endif
 }
 
 }  // namespace
