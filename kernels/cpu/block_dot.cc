@@ -193,9 +193,14 @@ const BlockDotKernels* TargetBlockDotKernels() {
       HWY_STR(HWY_NAMESPACE), &PackInt8,  &DotInt8, &DotF32, &NoDirect,
       &UnpackBlockRow,        &LoadBlocks};
 #if HWY_TARGET == HWY_AVX3
-  static constexpr BlockDotKernels kVnni = {
-      "AVX512_VNNI", &PackInt8Vnni,         &DotInt8Vnni,       &DotF32,
-      &DirectVnni,   &UnpackBlockRowAvx512, &LoadBlockRowAvx512};
+  static constexpr BlockDotKernels kVnni = {.name = "AVX512_VNNI",
+                                            .pack = &PackInt8Vnni,
+                                            .int8 = &DotInt8Vnni,
+                                            .f32 = &DotF32,
+                                            .direct = &DirectVnni,
+                                            .unpack = &UnpackBlockRowAvx512,
+                                            .load = &LoadBlockRowAvx512,
+                                            .interleaves = true};
   if (UsesVnni()) return &kVnni;
 #endif
   return &kKernels;

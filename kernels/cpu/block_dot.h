@@ -5,8 +5,9 @@
 //
 // Order of a sum, the same for few rows and many (docs/adr/0035-numerics-of-gguf-files.md): f32
 // lanes run along K, one chain of fused multiply-adds per lane from K = 0 up, then a fixed tree
-// over the lanes. The minima are a sum of their own, in the same way, and are subtracted last. An
-// output's bits depend on its activation row and its weight row alone.
+// over the lanes. The minima are a sum of their own, in the same way, and are subtracted last; with
+// AVX512-VNNI they are subtracted in the lane, behind its products. An output's bits depend on its
+// activation row and its weight row alone.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +18,20 @@
 
 namespace dsv4 {
 
-// An activation row of k elements as BlockDotKernels::pack leaves it, in 2 k bytes: k codes, k / 16
-// scales (each twice), k / 16 sums of 16 codes times their scale.
-constexpr int64_t PackedInt8Bytes(int64_t k) { return 2 * k; }
+// Rows are filled up with zeros to whole such pieces where AVX512-VNNI is.
+inline constexpr int64_t kBlockRowElements = 256;
+constexpr int64_t FilledElements(int64_t k) {
+  return (k + kBlockRowElements - 1) / kBlockRowElements * kBlockRowElements;
+}
 
-// A weight row of k elements as UnpackBlockRow leaves it, in k + k / 2 bytes: k codes, k / 16
-// scales, k / 16 minima (of formats that have them).
-constexpr int64_t UnpackedBlockBytes(int64_t k) { return k + k / 2; }
+// Bytes of an activation row of k elements as BlockDotKernels::pack leaves it: codes, a scale for
+// each 16 (each twice), and the sum of each 16 codes times their scale.
+constexpr int64_t PackedInt8Bytes(int64_t k) { return 2 * FilledElements(k); }
+
+// Bytes of a weight row of k elements as BlockDotKernels::unpack leaves it: codes, a scale and a
+// minimum (of formats that have them) for each 16, and what AVX512-VNNI adds
+// (block_interleave_avx512-inl.h).
+constexpr int64_t UnpackedBlockBytes(int64_t k) { return FilledElements(k) / 4 * 7; }
 
 // K is a multiple of 128.
 struct BlockDotKernels {
@@ -42,15 +50,17 @@ struct BlockDotKernels {
   using Direct = void (*)(const std::byte* a, int64_t m, const uint8_t* w, int64_t n, int64_t k,
                           float* out, int64_t ld);
   Direct (*direct)(BlockType type, int64_t k);
-  // UnpackBlockRow, to the same values.
+  // UnpackBlockRow, to the same values, interleaved if `interleaves`.
   void (*unpack)(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked);
   // LoadBlocks, to the same values.
   void (*load)(BlockType type, const uint8_t* data, int64_t k, float* values);
+  bool interleaves = false;  // rows are those of block_interleave_avx512-inl.h
 };
 
 // The best for this processor, of the Highway targets in use and AllowDotExtensions.
 const BlockDotKernels& ActiveBlockDotKernels();
 
+// A weight row as codes, scales and minima, one after the other.
 void UnpackBlockRow(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked);
 
 #if defined(__x86_64__)

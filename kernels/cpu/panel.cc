@@ -124,7 +124,7 @@ int64_t PackInputs(CpuStream& stream, absl::Span<const LinearPart> parts, int64_
     inputs->push_back(parts[i].x);
     if (bytes == 0) continue;
     inputs->back().packed = reinterpret_cast<uint32_t*>(workspace + used);
-    inputs->back().packed_k = k;
+    inputs->back().packed_k = int8 ? FilledElements(k) : k;
     inputs->back().int8 = int8;
     used += bytes;
   }
@@ -180,9 +180,10 @@ bool PacksRows(int64_t rows, int64_t k, bool int8) {
 }
 
 int64_t PackedBytes(int64_t rows, int64_t k, bool int8) {
-  static_assert(PackedInt8Bytes(kInt8Run) == kInt8Run * int64_t{sizeof(uint16_t)});
-  return PacksRows(rows, k, int8) ? RoundUp(rows, kPackedTileRows) * k * int64_t{sizeof(uint16_t)}
-                                  : 0;
+  constexpr int64_t kBytes = sizeof(uint16_t);
+  static_assert(PackedInt8Bytes(kBlockRowElements) == kBlockRowElements * kBytes);
+  if (!PacksRows(rows, k, int8)) return 0;
+  return RoundUp(rows, kPackedTileRows) * (int8 ? FilledElements(k) : k) * kBytes;
 }
 
 ActRows PackRows(const ActRows& a, int64_t m, int64_t k, uint32_t* packed, bool int8) {
@@ -191,7 +192,7 @@ ActRows PackRows(const ActRows& a, int64_t m, int64_t k, uint32_t* packed, bool 
   int8 ? PackInt8Rows(a, m, k, packed) : ActiveDotKernels().pack(a, m, k, packed);
   rows.int8 = int8;
   rows.packed = packed;
-  rows.packed_k = k;
+  rows.packed_k = int8 ? FilledElements(k) : k;
   return rows;
 }
 

@@ -40,6 +40,37 @@ void CheckLoaded(BlockType type, const std::vector<uint8_t>& row, int64_t k) {
   });
 }
 
+// An interleaved row (block_interleave_avx512-inl.h) as UnpackBlockRow leaves it. Requires that
+// sums begin at -128 times the codes, and zeros behind the row.
+std::vector<std::byte> InOrder(const std::vector<std::byte>& row, int64_t k) {
+  constexpr size_t kRuns = 16;
+  const auto elements = static_cast<size_t>(FilledElements(k));
+  std::vector<std::byte> filled(elements / 2 * 3);
+  for (size_t p = 0; p < elements; p += 256) {
+    for (size_t run = 0; run < kRuns; ++run) {
+      const size_t lane = run % 4 * 4 + run / 4;
+      int32_t sum = 0, begin = 0;
+      for (size_t i = 0; i < kRuns; ++i) {
+        const std::byte code = row[p + i / 4 * 64 + lane * 4 + i % 4];
+        filled[p + run * kRuns + i] = code;
+        sum += static_cast<int8_t>(code);
+      }
+      for (const size_t numbers : {elements, elements / 4 * 5}) {
+        std::memcpy(&filled[numbers + p / 4 + run * 4], &row[numbers + p / 4 + lane * 4], 4);
+      }
+      std::memcpy(&begin, &row[elements / 2 * 3 + p / 4 + lane * 4], sizeof begin);
+      REQUIRE(begin == -128 * sum);
+    }
+  }
+  const auto length = static_cast<size_t>(k);
+  std::vector<std::byte> natural(length / 2 * 3);
+  std::memcpy(&natural[0], &filled[0], length);
+  std::memcpy(&natural[length], &filled[elements], length / 4);
+  std::memcpy(&natural[length / 4 * 5], &filled[elements / 4 * 5], length / 4);
+  for (size_t i = length; i < elements; ++i) REQUIRE(filled[i] == std::byte{});
+  return natural;
+}
+
 TEST_CASE("rows in blocks are unpacked to the same codes, scales and minima") {
   for (int t = static_cast<int>(BlockType::kF32); t < static_cast<int>(BlockType::kCount); ++t) {
     const auto type = static_cast<BlockType>(t);
@@ -64,6 +95,7 @@ TEST_CASE("rows in blocks are unpacked to the same codes, scales and minima") {
         const BlockDotKernels& kernels = ActiveBlockDotKernels();
         kernels.unpack(type, row.data(), k, unpacked.data());
         INFO(info.name << ", " << k << " elements, " << kernels.name);
+        if (kernels.interleaves) unpacked = InOrder(unpacked, k);
         REQUIRE(std::memcmp(unpacked.data(), codes.data(), codes.size()) == 0);
         RequireSame(scales, &unpacked[codes.size()]);
         if (info.has_min()) RequireSame(mins, &unpacked[codes.size() + runs * sizeof(float)]);

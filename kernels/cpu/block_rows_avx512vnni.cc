@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of few activation rows with weight rows as a file has them, for processors with
-// AVX512-VNNI: codes go from a block to registers and from there into the product. Codes, scales,
-// minima and the order of every sum are those of UnpackBlockRowAvx512 and DotInt8Vnni, so the bits
-// are, too. Nothing here may run before block_dot.cc has asked the processor.
+// Weight rows as a file has them, for processors with AVX512-VNNI: the formats that most files have
+// are unpacked in registers, to interleaved rows (block_interleave_avx512-inl.h) in memory or, for
+// few activation rows, into products. Those have the order of sums of DotInt8Vnni, so the bits are
+// the same, too. Nothing here may run before block_dot.cc has asked the processor.
 #include <immintrin.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "kernels/cpu/block_dot.h"
+#include "kernels/cpu/block_interleave_avx512-inl.h"
 #include "lib/tensor/block_grids.h"
 
 namespace dsv4 {
 namespace {
-
-constexpr int64_t kElements = 256;  // what a format below reads at a time
-constexpr int kParts = 4;           // vectors of 64 codes in them
 
 template <class T>
 T Load(const uint8_t* p) {
@@ -57,17 +56,25 @@ __m512 UpperTwice(__m512 v) {
 
 // What 256 elements of a weight row are: codes, and a scale and a minimum for each 16 of them.
 struct Elements256 {
-  __m512i codes[kParts];
+  __m512i codes[kInterleavedParts];
   __m512 scale, min;
+
+  // In the order of interleaved rows.
+  template <bool kHasMin>
+  void Interleave() {
+    dsv4::Interleave(codes);
+    scale = InterleavedRuns(scale);
+    if constexpr (kHasMin) min = InterleavedRuns(min);
+  }
 };
 
-// A format has: kUnsigned, whether no code is negative; kHasMin; kBytes of 256 elements; Unpack.
+// A format has: kHasMin; kBytes of 256 elements; Unpack.
 struct Q8_0 {
-  static constexpr bool kUnsigned = false, kHasMin = false;
+  static constexpr bool kHasMin = false;
   static constexpr int64_t kBytes = 8 * 34;
   static void Unpack(const uint8_t* b, Elements256& e) {
     constexpr int kBlock = 34;
-    for (int i = 0; i < kParts; ++i) {
+    for (int i = 0; i < kInterleavedParts; ++i) {
       e.codes[i] =
           Join(Load32Bytes(b + kBlock * 2 * i + 2), Load32Bytes(b + kBlock * (2 * i + 1) + 2));
     }
@@ -78,7 +85,7 @@ struct Q8_0 {
 };
 
 struct Q2K {
-  static constexpr bool kUnsigned = true, kHasMin = true;
+  static constexpr bool kHasMin = true;
   static constexpr int64_t kBytes = 84;
   static void Unpack(const uint8_t* b, Elements256& e) {
     const __m512i both = _mm512_cvtepu8_epi32(Load16Bytes(b));
@@ -114,11 +121,11 @@ void SixBitScales(const uint8_t* b, Elements256& e) {
 }
 
 struct Q4K {
-  static constexpr bool kUnsigned = true, kHasMin = true;
+  static constexpr bool kHasMin = true;
   static constexpr int64_t kBytes = 144;
   static void Unpack(const uint8_t* b, Elements256& e) {
     SixBitScales(b, e);
-    for (int part = 0; part < kParts; ++part) {
+    for (int part = 0; part < kInterleavedParts; ++part) {
       e.codes[part] = _mm512_and_si512(ShiftHalves(Load32BytesTwice(b + 16 + 32 * part), 0, 4),
                                        _mm512_set1_epi8(15));
     }
@@ -126,12 +133,12 @@ struct Q4K {
 };
 
 struct Q5K {
-  static constexpr bool kUnsigned = true, kHasMin = true;
+  static constexpr bool kHasMin = true;
   static constexpr int64_t kBytes = 176;
   static void Unpack(const uint8_t* b, Elements256& e) {
     SixBitScales(b, e);
     const __m512i high = Load32BytesTwice(b + 16);
-    for (int part = 0; part < kParts; ++part) {
+    for (int part = 0; part < kInterleavedParts; ++part) {
       const __m512i nibbles = _mm512_and_si512(
           ShiftHalves(Load32BytesTwice(b + 48 + 32 * part), 0, 4), _mm512_set1_epi8(15));
       const auto bit = static_cast<int8_t>(1 << (2 * part));
@@ -143,7 +150,7 @@ struct Q5K {
 };
 
 struct Q6K {
-  static constexpr bool kUnsigned = false, kHasMin = false;
+  static constexpr bool kHasMin = false;
   static constexpr int64_t kBytes = 210;
   static void Unpack(const uint8_t* b, Elements256& e) {
     e.scale = _mm512_mul_ps(HalfToAll(b + 208),
@@ -190,7 +197,7 @@ alignas(64) constexpr std::array<uint16_t, 32> kIq2Pairs = [] {
 }();
 
 struct Iq2Xxs {
-  static constexpr bool kUnsigned = false, kHasMin = false;
+  static constexpr bool kHasMin = false;
   static constexpr int64_t kBytes = 66;
 
   // The entries of 32 indices.
@@ -238,11 +245,11 @@ struct Iq2Xxs {
     e.scale = Twice(
         _mm512_castps256_ps512(_mm256_mul_ps(_mm256_mul_ps(d, steps), _mm256_set1_ps(0.25f))));
     const __m512i entries = Entries(_mm512_castsi512_si256(split));
-    alignas(32) uint64_t signs[kParts];
+    alignas(32) uint64_t signs[kInterleavedParts];
     _mm256_store_si256(reinterpret_cast<__m256i*>(signs), Signs(words));
     const __m512i pairs = _mm512_load_si512(kIq2Pairs.data());
     const __m512i shifts = _mm512_set1_epi64(0x000c000800040000);
-    for (int part = 0; part < kParts; ++part) {
+    for (int part = 0; part < kInterleavedParts; ++part) {
       // Each entry four times.
       const auto quad = [&](int i) {
         return static_cast<int64_t>(0x0001000100010001u * static_cast<uint64_t>(8 * part + i));
@@ -257,77 +264,72 @@ struct Iq2Xxs {
   }
 };
 
-// Of 16 numbers each of four, in four lanes.
-template <int kPart>
-__m512 Spread(__m512 v) {
-  constexpr int kFirst = 4 * kPart;
-  return _mm512_permutexvar_ps(
-      _mm512_set_epi32(kFirst + 3, kFirst + 3, kFirst + 3, kFirst + 3, kFirst + 2, kFirst + 2,
-                       kFirst + 2, kFirst + 2, kFirst + 1, kFirst + 1, kFirst + 1, kFirst + 1,
-                       kFirst, kFirst, kFirst, kFirst),
-      v);
-}
+struct Mxfp4 {
+  static constexpr bool kHasMin = false;
+  static constexpr int64_t kBytes = 8 * 17;
+  static void Unpack(const uint8_t* b, Elements256& e) {
+    constexpr int kBlock = 17;
+    // e2m1 doubled; code 8 is 0.
+    const __m512i table = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12));
+    const __m512i shifts =
+        _mm512_broadcast_i64x4(_mm256_setr_m128i(_mm_setzero_si128(), _mm_set1_epi16(4)));
+    for (int part = 0; part < kInterleavedParts; ++part) {
+      const uint8_t* const block = b + kBlock * 2 * part + 1;
+      const __m512i bytes = Join(_mm256_broadcastsi128_si256(Load16Bytes(block)),
+                                 _mm256_broadcastsi128_si256(Load16Bytes(block + kBlock)));
+      const __m512i nibbles =
+          _mm512_and_si512(_mm512_srlv_epi16(bytes, shifts), _mm512_set1_epi8(15));
+      e.codes[part] = _mm512_shuffle_epi8(table, nibbles);
+    }
+    uint64_t exponents = 0;
+    for (int i = 0; i < 8; ++i) exponents |= uint64_t{b[kBlock * i]} << (8 * i);
+    // 2^(exponent - 128), of which the two smallest are subnormal numbers and 255 is NaN.
+    const __m256i exponent =
+        _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<int64_t>(exponents)));
+    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(exponent, _mm256_set1_epi32(1)), 23);
+    const __m256i finite =
+        _mm256_mask_sllv_epi32(normal, _mm256_cmplt_epi32_mask(exponent, _mm256_set1_epi32(2)),
+                               _mm256_set1_epi32(0x200000), exponent);
+    const __m256i bits =
+        _mm256_mask_mov_epi32(finite, _mm256_cmpeq_epi32_mask(exponent, _mm256_set1_epi32(255)),
+                              _mm256_set1_epi32(0x7fc00000));
+    e.scale = Twice(_mm512_castps256_ps512(_mm256_castsi256_ps(bits)));
+  }
+};
 
-// Adds the products of 256 elements to the sums of kRows activation rows.
+// The sums of kRows activation rows with a weight row.
 template <class Format, int kRows>
 struct Sums {
   __m512 acc[kRows];
-  __m256 min[kRows];
 
   Sums() {
-    for (int i = 0; i < kRows; ++i) {
-      acc[i] = _mm512_setzero_ps();
-      min[i] = _mm256_setzero_ps();
-    }
+    for (int i = 0; i < kRows; ++i) acc[i] = _mm512_setzero_ps();
   }
 
-  // `a`: the first row's packed codes from element p on.
+  // Adds the products of elements from p on, which lie at `b`, and of packed rows `a`.
   void Add(const uint8_t* b, const std::byte* a, int64_t k, int64_t p) {
     Elements256 e;
     Format::Unpack(b, e);
-    const __m512i offset = _mm512_set1_epi8(static_cast<char>(128));
-    __m512i minus[kParts];
-    if constexpr (!Format::kUnsigned) {
-      for (int part = 0; part < kParts; ++part) {
-        minus[part] =
-            _mm512_sub_epi32(_mm512_setzero_si512(),
-                             _mm512_dpbusd_epi32(_mm512_setzero_si512(), offset, e.codes[part]));
-      }
-    }
+    e.Interleave<Format::kHasMin>();
+    const InterleavedRow at(k);
+    const __m512i begin = SumsBegin(e.codes);
     for (int i = 0; i < kRows; ++i) {
       const std::byte* const row = a + i * PackedInt8Bytes(k);
-      const auto* const scales = reinterpret_cast<const float*>(row + k) + p / kBlockRun;
-      const __m512 scale = _mm512_mul_ps(e.scale, _mm512_loadu_ps(scales));
-      const auto add = [&]<int kPart>() {
-        const __m512i x = _mm512_loadu_si512(row + p + 64 * kPart);
-        __m512i sum;
-        if constexpr (Format::kUnsigned) {
-          sum = _mm512_dpbusd_epi32(_mm512_setzero_si512(), e.codes[kPart],
-                                    _mm512_xor_si512(x, offset));
-        } else {
-          sum = _mm512_dpbusd_epi32(minus[kPart], x, e.codes[kPart]);
-        }
-        acc[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), Spread<kPart>(scale), acc[i]);
-      };
-      add.template operator()<0>();
-      add.template operator()<1>();
-      add.template operator()<2>();
-      add.template operator()<3>();
+      __m512i sum = begin;
+      for (int part = 0; part < kInterleavedParts; ++part) {
+        sum = _mm512_dpbusd_epi32(sum, _mm512_loadu_si512(row + p + 64 * part), e.codes[part]);
+      }
+      const __m512 scale = _mm512_mul_ps(e.scale, _mm512_loadu_ps(row + at.Scale(p)));
+      acc[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, acc[i]);
       if constexpr (Format::kHasMin) {
-        const float* const sums = scales + k / kBlockRun;
-        min[i] = _mm256_fmadd_ps(_mm512_castps512_ps256(e.min), _mm256_loadu_ps(sums), min[i]);
-        min[i] =
-            _mm256_fmadd_ps(_mm512_extractf32x8_ps(e.min, 1), _mm256_loadu_ps(sums + 8), min[i]);
+        acc[i] = _mm512_fnmadd_ps(e.min, _mm512_loadu_ps(row + at.Min(p)), acc[i]);
       }
     }
   }
 
   void Store(float* out, int64_t ld) const {
-    for (int i = 0; i < kRows; ++i) {
-      float sum = _mm512_reduce_add_ps(acc[i]);
-      if constexpr (Format::kHasMin) sum -= _mm512_reduce_add_ps(_mm512_zextps256_ps512(min[i]));
-      out[i * ld] = sum;
-    }
+    for (int i = 0; i < kRows; ++i) out[i * ld] = _mm512_reduce_add_ps(acc[i]);
   }
 };
 
@@ -337,7 +339,7 @@ constexpr int64_t kAheadBytes = 4096;  // of prefetches
 // one of the first half of all rows, one of the second.
 template <class Format, int kRows>
 void Dot(const std::byte* a, const uint8_t* w, int64_t n, int64_t k, float* out, int64_t ld) {
-  const int64_t row_bytes = k / kElements * Format::kBytes, half = n / 2;
+  const int64_t row_bytes = k / kInterleaved * Format::kBytes, half = n / 2;
   const auto ahead = [](const uint8_t* p) {
     for (int64_t i = 0; i < Format::kBytes; i += 64) {
       _mm_prefetch(reinterpret_cast<const char*>(p + kAheadBytes + i), _MM_HINT_T0);
@@ -347,7 +349,8 @@ void Dot(const std::byte* a, const uint8_t* w, int64_t n, int64_t k, float* out,
     const uint8_t* first = w + j * row_bytes;
     const uint8_t* second = first + half * row_bytes;
     Sums<Format, kRows> sums[2];
-    for (int64_t p = 0; p < k; p += kElements, first += Format::kBytes, second += Format::kBytes) {
+    for (int64_t p = 0; p < k;
+         p += kInterleaved, first += Format::kBytes, second += Format::kBytes) {
       ahead(first);
       ahead(second);
       sums[0].Add(first, a, k, p);
@@ -359,7 +362,7 @@ void Dot(const std::byte* a, const uint8_t* w, int64_t n, int64_t k, float* out,
   if (n % 2 != 0) {
     const uint8_t* b = w + (n - 1) * row_bytes;
     Sums<Format, kRows> sums;
-    for (int64_t p = 0; p < k; p += kElements, b += Format::kBytes) sums.Add(b, a, k, p);
+    for (int64_t p = 0; p < k; p += kInterleaved, b += Format::kBytes) sums.Add(b, a, k, p);
     sums.Store(out + n - 1, ld);
   }
 }
@@ -377,10 +380,59 @@ void Rows(const std::byte* a, int64_t m, const uint8_t* w, int64_t n, int64_t k,
   if (i < m) Dot<Format, 1>(at(i), w, n, k, out + i * ld, ld);
 }
 
+template <bool kHasMin>
+void Store(Elements256& e, const InterleavedRow& at, int64_t p, std::byte* unpacked) {
+  e.Interleave<kHasMin>();
+  for (int part = 0; part < kInterleavedParts; ++part) {
+    _mm512_storeu_si512(unpacked + p + 64 * part, e.codes[part]);
+  }
+  _mm512_storeu_ps(unpacked + at.Scale(p), e.scale);
+  if constexpr (kHasMin) _mm512_storeu_ps(unpacked + at.Min(p), e.min);
+  _mm512_storeu_si512(unpacked + at.Begin(p), SumsBegin(e.codes));
+}
+
+// Elements [p, k) of a row at `data`.
+void StoreAny(BlockType type, const uint8_t* data, int64_t p, int64_t k, std::byte* unpacked) {
+  constexpr int64_t kPiece = 2048;
+  alignas(64) int8_t codes[kPiece];
+  alignas(64) float scale[kPiece / kBlockRun], min[kPiece / kBlockRun] = {};
+  const InterleavedRow at(k);
+  for (; p < k; p += kPiece) {
+    const int64_t count = std::min(kPiece, k - p);
+    if (const int64_t filled = FilledElements(count); filled != count) {
+      std::fill(codes + count, codes + filled, int8_t{0});
+      std::fill(scale + count / kBlockRun, scale + filled / kBlockRun, 0.f);
+      std::fill(min + count / kBlockRun, min + filled / kBlockRun, 0.f);
+    }
+    UnpackBlocks(type, data + BlockBytes(type, p), count, codes, scale, min);
+    for (int64_t i = 0; i < count; i += kInterleaved) {
+      Elements256 e;
+      for (int part = 0; part < kInterleavedParts; ++part) {
+        e.codes[part] = _mm512_load_si512(codes + i + 64 * part);
+      }
+      e.scale = _mm512_load_ps(scale + i / kBlockRun);
+      e.min = _mm512_load_ps(min + i / kBlockRun);
+      Store<true>(e, at, p + i, unpacked);
+    }
+  }
+}
+
+template <class Format>
+void StoreRow(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked) {
+  const InterleavedRow at(k);
+  int64_t p = 0;
+  for (; p + kInterleaved <= k; p += kInterleaved) {
+    Elements256 e;
+    Format::Unpack(data + p / kInterleaved * Format::kBytes, e);
+    Store<Format::kHasMin>(e, at, p, unpacked);
+  }
+  StoreAny(type, data, p, k, unpacked);
+}
+
 }  // namespace
 
 BlockDotKernels::Direct DirectVnni(BlockType type, int64_t k) {
-  if (k % kElements != 0) return nullptr;
+  if (k % kInterleaved != 0) return nullptr;
   switch (type) {
     case BlockType::kQ8_0:
       return &Rows<Q8_0>;
@@ -394,8 +446,38 @@ BlockDotKernels::Direct DirectVnni(BlockType type, int64_t k) {
       return &Rows<Q6K>;
     case BlockType::kIq2Xxs:
       return &Rows<Iq2Xxs>;
+    case BlockType::kMxfp4:
+      return &Rows<Mxfp4>;
     default:
       return nullptr;
+  }
+}
+
+void UnpackBlockRowAvx512(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked) {
+  switch (type) {
+    case BlockType::kQ8_0:
+      return StoreRow<Q8_0>(type, data, k, unpacked);
+    case BlockType::kQ2K:
+      return StoreRow<Q2K>(type, data, k, unpacked);
+    case BlockType::kQ4K:
+      return StoreRow<Q4K>(type, data, k, unpacked);
+    case BlockType::kQ5K:
+      return StoreRow<Q5K>(type, data, k, unpacked);
+    case BlockType::kQ6K:
+      return StoreRow<Q6K>(type, data, k, unpacked);
+    case BlockType::kIq2Xxs:
+      return StoreRow<Iq2Xxs>(type, data, k, unpacked);
+    case BlockType::kMxfp4:
+      return StoreRow<Mxfp4>(type, data, k, unpacked);
+    default:
+      return StoreAny(type, data, 0, k, unpacked);
+  }
+}
+
+void LoadBlockRowAvx512(BlockType type, const uint8_t* data, int64_t k, float* values) {
+  if (type != BlockType::kF16) return LoadBlocks(type, data, k, values);
+  for (int64_t i = 0; i < k; i += 16) {
+    _mm512_storeu_ps(values + i, _mm512_cvtph_ps(Load32Bytes(data + 2 * i)));
   }
 }
 
