@@ -189,15 +189,21 @@ BlockDotKernels::Direct NoDirect(BlockType, int64_t) { return nullptr; }
 }  // namespace
 
 const BlockDotKernels* TargetBlockDotKernels() {
-  static constexpr BlockDotKernels kKernels = {
-      HWY_STR(HWY_NAMESPACE), &PackInt8,  &DotInt8, &DotF32, &NoDirect,
-      &UnpackBlockRow,        &LoadBlocks};
+  static constexpr BlockDotKernels kKernels = {.name = HWY_STR(HWY_NAMESPACE),
+                                               .pack = &PackInt8,
+                                               .int8 = &DotInt8,
+                                               .f32 = &DotF32,
+                                               .direct = &NoDirect,
+                                               .f16 = nullptr,
+                                               .unpack = &UnpackBlockRow,
+                                               .load = &LoadBlocks};
 #if HWY_TARGET == HWY_AVX3
   static constexpr BlockDotKernels kVnni = {.name = "AVX512_VNNI",
                                             .pack = &PackInt8Vnni,
                                             .int8 = &DotInt8Vnni,
                                             .f32 = &DotF32,
                                             .direct = &DirectVnni,
+                                            .f16 = &DotF16Avx512,
                                             .unpack = &UnpackBlockRowAvx512,
                                             .load = &LoadBlockRowAvx512,
                                             .interleaves = true};

@@ -50,6 +50,10 @@ struct BlockDotKernels {
   using Direct = void (*)(const std::byte* a, int64_t m, const uint8_t* w, int64_t n, int64_t k,
                           float* out, int64_t ld);
   Direct (*direct)(BlockType type, int64_t k);
+  // `f32` of few rows with weight rows of F16, to the bits of `load` and `f32`; null: there is
+  // none.
+  void (*f16)(const ActRows& a, int64_t m, const uint8_t* w, int64_t n, int64_t k, float* out,
+              int64_t ld);
   // UnpackBlockRow, to the same values, interleaved if `interleaves`.
   void (*unpack)(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked);
   // LoadBlocks, to the same values.
@@ -64,11 +68,13 @@ const BlockDotKernels& ActiveBlockDotKernels();
 void UnpackBlockRow(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked);
 
 #if defined(__x86_64__)
-// `int8`, `pack`, `direct`, `unpack` and `load` for processors with AVX512-VNNI.
+// `int8`, `pack`, `direct`, `f16`, `unpack` and `load` for processors with AVX512-VNNI.
 void PackInt8Vnni(const uint16_t* x, int64_t k, std::byte* packed);
 void DotInt8Vnni(const std::byte* a, int64_t m, const std::byte* w, int64_t n, int64_t k,
                  bool has_min, float* out, int64_t ld);
 BlockDotKernels::Direct DirectVnni(BlockType type, int64_t k);
+void DotF16Avx512(const ActRows& a, int64_t m, const uint8_t* w, int64_t n, int64_t k, float* out,
+                  int64_t ld);
 void UnpackBlockRowAvx512(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked);
 void LoadBlockRowAvx512(BlockType type, const uint8_t* data, int64_t k, float* values);
 #endif

@@ -12,11 +12,6 @@
 namespace dsv4 {
 namespace {
 
-inline __m512 LoadBf16(const uint16_t* p) {
-  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
-}
-
 template <int kRows, int kCols, bool kHasMin>
 inline void Tile(const std::byte* a, const std::byte* w, int64_t k, float* out, int64_t ld) {
   const InterleavedRow at(k);

@@ -28,6 +28,11 @@ struct InterleavedRow {
   int64_t Begin(int64_t p) const { return elements + elements / 2 + p / 4; }
 };
 
+inline __m512 LoadBf16(const uint16_t* p) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+
 // Four vectors of 64 consecutive elements each: then lane 4 l + i of vector t has elements
 // 4 t to 4 t + 3 of run 4 i + l.
 inline void Interleave(__m512i v[4]) {

@@ -51,6 +51,7 @@ struct Layout {
   int64_t pairs, max_jobs;
   int64_t begin, token, position, weight, jobs, hidden, outputs, scratch;  // offsets
   int64_t unpacked_bytes, packed_at, scratch_bytes, total;
+  bool in_blocks;
 
   Layout(const ExpertFfnParams& p, int threads) {
     const int64_t routed = int64_t{p.rows} * p.experts_per_token;
@@ -71,16 +72,16 @@ struct Layout {
     outputs = pairs > kFewPairs || LeavesOutputs(p) ? take(pairs * p.hidden * 2) : at;
     // Experts in blocks come from one file with the shared one.
     const ExpertWeights* const first = p.experts_table == nullptr ? nullptr : p.experts_table[0];
-    const bool blocks =
+    in_blocks =
         p.shared_w1.in_blocks() || (first != nullptr && first->w1.format == ExpertFormat::kBlocks);
-    const auto format = blocks ? WeightView::Format::kBlocks : WeightView::Format::kFp8;
+    const auto format = in_blocks ? WeightView::Format::kBlocks : WeightView::Format::kFp8;
     unpacked_bytes = std::max(UnpackedBytes(format, StretchRows(p.hidden), p.hidden),
                               UnpackedBytes(format, StretchRows(p.inter), p.inter));
     // Scratch of a thread: two panels of sums, an unpacked stretch, the outputs of phase 2 with few
     // pairs, and packed rows.
     packed_at = 2 * kJobRows * kPanelRows * 4 + unpacked_bytes + kFewPairs * kPanelRows * 2;
     scratch_bytes =
-        packed_at + PackedBytes(std::min(pairs, kJobRows), std::max(p.hidden, p.inter), blocks);
+        packed_at + PackedBytes(std::min(pairs, kJobRows), std::max(p.hidden, p.inter), in_blocks);
     scratch = take(threads * scratch_bytes);
     total = at;
   }
@@ -174,9 +175,10 @@ class ExpertFfn {
 
   // Outputs of a unit, which are computed `step` at a time: if rows are packed, enough to pay for
   // the packing.
-  static int64_t UnitWidth(int64_t outputs, int64_t step, int64_t k) {
+  int64_t UnitWidth(int64_t outputs, int64_t step, int64_t k) const {
     constexpr int64_t kPacked = 512;
-    return PacksRows(kJobRows, k) ? std::min(outputs, std::max(step, kPacked)) : step;
+    const bool packs = PacksRows(kJobRows, k, layout_.in_blocks && layout_.pairs > kFewPairs);
+    return packs ? std::min(outputs, std::max(step, kPacked)) : step;
   }
 
   // Estimated cycles of all jobs for one of the three matrices.

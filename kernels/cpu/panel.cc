@@ -388,11 +388,16 @@ void Panel::PrefetchBlockRows(int64_t j, int64_t n) const {
 void Panel::DotBlocks(const ActRows& a, int64_t m, float* out, int64_t ld) const {
   const BlockDotKernels& kernels = ActiveBlockDotKernels();
   const int64_t k = weight_.k, at_once = unpacked_ != nullptr ? n_ : 4;
-  if (unpacked_ == nullptr && weight_.int8_rows()) {
-    if (const BlockDotKernels::Direct direct = kernels.direct(weight_.blocks, k)) {
-      return direct(reinterpret_cast<const std::byte*>(a.packed), m,
-                    static_cast<const uint8_t*>(weight_.data) + n0_ * weight_.bytes_per_row(), n_,
-                    k, out, ld);
+  if (unpacked_ == nullptr) {
+    const auto* const data =
+        static_cast<const uint8_t*>(weight_.data) + n0_ * weight_.bytes_per_row();
+    const BlockDotKernels::Direct direct =
+        weight_.int8_rows() ? kernels.direct(weight_.blocks, k) : nullptr;
+    if (direct != nullptr) {
+      return direct(reinterpret_cast<const std::byte*>(a.packed), m, data, n_, k, out, ld);
+    }
+    if (weight_.blocks == BlockType::kF16 && kernels.f16 != nullptr) {
+      return kernels.f16(a, m, data, n_, k, out, ld);
     }
   }
   for (int64_t j = 0; j < n_; j += at_once) {
