@@ -316,11 +316,13 @@ struct Sums {
     const __m512i begin = SumsBegin(e.codes);
     for (int i = 0; i < kRows; ++i) {
       const std::byte* const row = a + i * PackedInt8Bytes(k);
-      __m512i sum = begin;
+      // Chains of their own.
+      __m512i sum = _mm512_setzero_si512();
       for (int part = 0; part < kInterleavedParts; ++part) {
         sum = _mm512_dpbusd_epi32(sum, _mm512_loadu_si512(row + p + 64 * part), e.codes[part]);
       }
       const __m512 scale = _mm512_mul_ps(e.scale, _mm512_loadu_ps(row + at.Scale(p)));
+      sum = _mm512_add_epi32(sum, begin);
       acc[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, acc[i]);
       if constexpr (Format::kHasMin) {
         acc[i] = _mm512_fnmadd_ps(e.min, _mm512_loadu_ps(row + at.Min(p)), acc[i]);
