@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "benchmarks/dsv4-bench/gpu_state.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <utility>
+
+#include "lib/base/loaded_library.h"
 
 namespace bench {
 namespace {
@@ -27,7 +27,7 @@ std::string Whole(double value) { return std::to_string(std::llround(value)); }
 // A function of a library; a null one is a call that fails.
 template <class F>
 bool Find(void* library, const char* name, F** function) {
-  *function = reinterpret_cast<F*>(dlsym(library, name));
+  *function = reinterpret_cast<F*>(dsv4::FunctionIn(library, name));
   return *function != nullptr;
 }
 
@@ -97,10 +97,10 @@ struct GpuSampler::Nvml {
 
   // What is missing; empty if nothing is.
   std::string Open(const std::vector<int32_t>& indices) {
-    void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    void* const nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (driver == nullptr) return "no libcuda.so.1";
-    if (nvml == nullptr) return "no libnvidia-ml.so.1";
+    void* const driver = dsv4::LoadLibraryNamed(dsv4::kCudaDriverName);
+    void* const nvml = dsv4::LoadLibraryNamed(dsv4::kNvmlName);
+    if (driver == nullptr) return std::string("no ") + dsv4::kCudaDriverName;
+    if (nvml == nullptr) return std::string("no ") + dsv4::kNvmlName;
     int (*driver_init)(unsigned flags) = nullptr;
     int (*driver_pci)(char* text, int length, int device) = nullptr;
     if (!Find(driver, "cuInit", &driver_init) ||

@@ -24,14 +24,6 @@ std::string SyntheticConfig(std::string config, const std::string& path, int32_t
   return config.insert(brace + 1, keys);
 }
 
-std::string NewFolder() {
-  std::error_code error;
-  std::string path = (fs::temp_directory_path(error) / "dsv4-bench-XXXXXX").string();
-  if (error || mkdtemp(path.data()) == nullptr)
-    throw Failure{chat::kRunTimeError, path + ": cannot make a folder"};
-  return path;
-}
-
 }  // namespace
 
 SyntheticFolder::SyntheticFolder(const std::string& model, int32_t layers, const std::string& mix) {
@@ -42,7 +34,7 @@ SyntheticFolder::SyntheticFolder(const std::string& model, int32_t layers, const
     chat::ReplaceFile(path_ + "/config.json", config);
     for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
       const fs::path file = fs::absolute(model) / name;
-      if (fs::exists(file)) fs::create_symlink(file, fs::path(path_) / name);
+      if (fs::exists(file)) PutFile(file.string(), path_ + "/" + name);
     }
   } catch (...) {
     fs::remove_all(path_);

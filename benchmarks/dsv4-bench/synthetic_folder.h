@@ -8,9 +8,14 @@
 
 namespace bench {
 
+// A new empty folder among the user's temporary ones. Throws a chat::Failure.
+std::string NewFolder();
+// Makes the file `file` appear as `as`: by a link where users may make some.
+void PutFile(const std::string& file, const std::string& as);
+
 // A temporary folder, removed by the destructor: `model`'s config.json, which asks for random
-// weights of types `mix` (empty: DeepSeek's) for its first `layers` layers, and links to its
-// tokenizer and sampling defaults, if it has them.
+// weights of types `mix` (empty: DeepSeek's) for its first `layers` layers, and its tokenizer and
+// sampling defaults (PutFile), if it has them.
 class SyntheticFolder {
  public:
   // Throws a chat::Failure that names the file or folder at fault.

@@ -12,7 +12,8 @@ std::string UserCache() {
   for (const auto& [variable, folder] :
        {std::pair("XDG_CACHE_HOME", "/dsv4"), std::pair("HOME", "/.cache/dsv4")}) {
     const char* const value = std::getenv(variable);
-    if (value != nullptr && *value == '/') return std::string(value) + folder;
+    if (value != nullptr && std::filesystem::path(value).is_absolute())
+      return std::string(value) + folder;
   }
   return "";
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <windows.h>
 
-#include "lib/base/error.h"
 #include "lib/base/loaded_library.h"
 
 namespace dsv4 {
@@ -12,7 +11,7 @@ const char* const kCudaDriverName = "nvcuda.dll";
 void* LoadLibraryNamed(const char* name, std::string* reason) {
   const HMODULE library = LoadLibraryExA(name, nullptr, LOAD_LIBRARY_SEARCH_SYSTEM32);
   if (library == nullptr && reason != nullptr) {
-    *reason = absl::StrCat(name, ": ", SystemReason(static_cast<int>(GetLastError())));
+    *reason = std::string(name) + ": error " + std::to_string(GetLastError());
   }
   return library;
 }

@@ -84,6 +84,7 @@ clean_tree
 # What differs by system has files of its own; there it may.
 write lib/base/thread_posix.cc '#include <pthread.h>' '#if defined(__linux__)' '#endif'
 write lib/base/thread_windows.cc '#include <windows.h>'
+write examples/chat/terminal_windows.cc '#include <windows.h>' '#include <dsv4/dsv4.h>'
 write lib/base/mutex.h 'void Wait() { condition_.wait(lock); condition_.notify_all(); }'
 expect_clean 'sources of one system'
 clean_tree
@@ -148,6 +149,7 @@ breach examples/chat/main.cc '#include "lib/base/error.h"' 'examples may not inc
 breach tests/capi/session_test.c '#include "absl/status/status.h"' 'tests/capi may not include absl'
 breach tests/capi/session_test.c '#include "lib/kv/block_pool.h"' 'tests/capi may not include lib/kv'
 breach include/dsv4/abi.h '#include "lib/base/error.h"' 'include may not include lib/base/error.h'
+breach examples/chat/main.cc '#include <windows.h>' 'standard headers only'
 breach examples/chat/main.cc '#include <simdjson.h>' 'standard headers only'
 breach examples/chat/main.cc '#include <QWidget>' 'standard headers only'
 write examples/desktop/main.cc '#include <QWidget>' '#include "lib/base/error.h"'

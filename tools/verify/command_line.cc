@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/verify/command_line.h"
 
-#include <csignal>
 #include <cstdio>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 
 namespace dsv4 {
-namespace {
-
-volatile std::sig_atomic_t interrupted = 0;
-
-}  // namespace
 
 std::string Arguments::Get(absl::string_view name, absl::string_view fallback) const {
   const auto found = options.find(std::string(name));
@@ -120,14 +114,5 @@ int ExitCodeOf(const absl::StatusOr<bool>& passed) {
   if (!passed.ok()) return ReportError(passed.status());
   return *passed ? kExitPassed : kExitFailed;
 }
-
-void CatchSignals() {
-  struct sigaction action = {};
-  action.sa_handler = [](int) { interrupted = 1; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
-}
-
-bool InterruptedBySignal() { return interrupted != 0; }
 
 }  // namespace dsv4
