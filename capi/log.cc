@@ -13,7 +13,7 @@ struct Target {
   dsv4_log_fn callback = nullptr;
   void* user = nullptr;
 };
-constinit dsv4::Mutex target_mutex;
+dsv4::Mutex target_mutex;
 constinit Target target ABSL_GUARDED_BY(target_mutex);
 
 void Forward(void* user, dsv4::LogLevel level, const char* message) {

@@ -1,0 +1,27 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# usage: tests/windows/run.sh LINUX_BUILD_DIR
+# Builds the library and the programs for Windows in build-windows and runs their tests under Wine, and what a user of
+# the library does by docs/windows.md. Exits 77, with the reason, where Debian's mingw-w64, Wine or sources are missing.
+set -eu
+linux=$(cd "$1" && pwd)
+cd "$(dirname "$0")/../.."
+skip() { echo "skipped: $*"; exit 77; }
+command -v apt-get >/dev/null || skip "the libraries for Windows are built from Debian's sources, and this is not Debian"
+for program in x86_64-w64-mingw32-g++-posix:g++-mingw-w64-x86-64-posix wine:wine dpkg-source:dpkg-dev; do
+  command -v "${program%:*}" >/dev/null || skip "no ${program%:*} (apt-get install ${program#*:})"
+done
+begin=$(date +%s)
+passed() { echo "information: $1 after $(($(date +%s) - begin)) s"; }
+status=0
+tools/windows_dependencies.sh || status=$?
+[ $status -ne 77 ] || skip "Debian's sources of the libraries cannot be fetched"
+[ $status -eq 0 ] || exit $status
+passed 'libraries for Windows'
+cmake --preset windows >build-windows/configure.log 2>&1 || { cat build-windows/configure.log; exit 1; }
+ninja -C build-windows >build-windows/build.log 2>&1 || { cat build-windows/build.log; exit 1; }
+passed 'build for Windows'
+ctest --preset windows -j 2
+sh tests/windows/exchange_test.sh . build-windows "$linux"
+sh tests/windows/package_test.sh . build-windows
+passed 'tests under Wine'
