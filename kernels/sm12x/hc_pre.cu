@@ -12,6 +12,7 @@
 //   fn into registers before the streams are ready.
 // - A block of hc_pre_kernel has one row and adds up its sums. Then eight warps normalise x while
 //   one computes the 39 dependent steps of Sinkhorn.
+// - Where that pays, a warp of hc_pre_mix_many_kernel computes all parts of 16 rows instead.
 // - Few rows: hc_pre_mix_kernel computes the update, since it has whole columns. Many rows: hc_post
 //   computes it.
 // - No f64: SM12x does one f64 operation for 64 of f32.
@@ -40,12 +41,23 @@ constexpr int kMixes = 24;
 // For more rows, a separate hc_post is faster: the blocks, which hold fn, would take several
 // passes.
 constexpr int kMostRowsUpdated = sm12x::kMixRows;
+// Where hc_pre_mix_many_kernel is faster (docs/kernels.md): a block for each chunk is enough, or
+// there are blocks for all multiprocessors.
+constexpr bool ComputesManyRows(int64_t rows) {
+  constexpr int64_t kLeast = 48, kOneBlock = sm12x::kMixRows * sm12x::kMixWarps, kManyBlocks = 512;
+  return (rows >= kLeast && rows <= kOneBlock) || rows >= kManyBlocks;
+}
 
 template <bool kUpdates>
 __global__ void __launch_bounds__(sm12x::kMixWarps * 32)
     hc_pre_mix_kernel(const __grid_constant__ HcPreParams p, float* chunk_sums) {
   sm12x::MixChunk<kMixes, kUpdates>(p.streams, nullptr, p.rows, p.hidden, p.fn, chunk_sums,
                                     UpdateOf(p));
+}
+
+__global__ void __launch_bounds__(sm12x::kMixWarps * 32, 2)
+    hc_pre_mix_many_kernel(const __grid_constant__ HcPreParams p, float* chunk_sums) {
+  sm12x::MixManyRows<kMixes>(p.streams, p.rows, p.hidden, p.fn, chunk_sums);
 }
 
 // Sets y = sum_i k[i] x_(l ^ i) + eps y, i < 4, in lane l, where x_j is the x of lane j. Returns
@@ -141,7 +153,8 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ DoubleSingle sums[sm12x::MixSums(kMixes)];
   __shared__ float scratch[sm12x::kNormThreads / 32];
   __shared__ float pre[kStreamCount];
-  const int64_t row = blockIdx.x, dim = p.hidden, width = kStreamCount * dim;
+  // The last rows first: of many, the first kernel has left those in L2.
+  const int64_t row = gridDim.x - 1 - blockIdx.x, dim = p.hidden, width = kStreamCount * dim;
   auto* const streams = reinterpret_cast<uint16_t*>(shared);
   auto* const row_sums = reinterpret_cast<float*>(shared + width * kActBytes);
   const auto copy_streams = [&] {
@@ -231,9 +244,16 @@ template <bool kUpdates>
 void LaunchKernels(const LaunchContext& context, const HcPreParams& params) {
   auto* const chunk_sums = reinterpret_cast<float*>(context.workspace);
   const cudaStream_t stream = CudaStreamOf(context);
-  sm12x::LaunchOverlapped(stream, sm12x::MixGrid(context, params.hidden, params.rows),
-                          sm12x::kMixWarps * 32, 0, hc_pre_mix_kernel<kUpdates>, params,
-                          chunk_sums);
+  if (!kUpdates && ComputesManyRows(params.rows)) {
+    constexpr int kRowsOfBlock = sm12x::kMixRows * sm12x::kMixWarps;
+    sm12x::LaunchOverlapped(stream,
+                            sm12x::MixGrid(context, params.hidden, params.rows, kRowsOfBlock),
+                            sm12x::kMixWarps * 32, 0, hc_pre_mix_many_kernel, params, chunk_sums);
+  } else {
+    sm12x::LaunchOverlapped(stream, sm12x::MixGrid(context, params.hidden, params.rows),
+                            sm12x::kMixWarps * 32, 0, hc_pre_mix_kernel<kUpdates>, params,
+                            chunk_sums);
+  }
   sm12x::LaunchOverlapped(stream, dim3(static_cast<unsigned>(params.rows)), kThreads,
                           sm12x::RowSharedBytes(params.hidden, kMixes), hc_pre_kernel<kUpdates>,
                           kUpdates ? AfterUpdate(params) : params, chunk_sums);

@@ -320,13 +320,119 @@ __device__ __forceinline__ void MixChunk(const void* streams, const int32_t* row
   }
 }
 
-// One block for each chunk and kMixRows rows, up to as many as are resident at once.
-inline dim3 MixGrid(const LaunchContext& context, int64_t dim, int rows) {
+// As MixChunk, with the same sums in the same order, for many rows: a warp computes all parts of
+// kMixRows rows, with the weights in shared memory, so that no sum crosses warps.
+template <int kOutputs>
+__device__ __forceinline__ void MixManyRows(const void* streams, int rows, int64_t dim,
+                                            const float* fn, float* chunk_sums) {
+  constexpr int kTiles = kMixTiles<kOutputs>, kStride = MixSums(kOutputs), kVectors = 3;
+  static_assert(kOutputs % 8 == 0);
+  __shared__ uint4 weights[kMixWarps][kTiles][kVectors][32];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int64_t width = kStreamCount * dim;
+  float4 stored[kTiles][2];
+  LoadWeights<kOutputs>(fn, width, PartColumn(warp, blockIdx.x, dim), stored);
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    PartOfWeights w;
+    SplitWeights(stored[tile], w);
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const auto word = [&](int i) { return w[(4 * v + i) / 3][(4 * v + i) % 3]; };
+      weights[warp][tile][v][lane] = make_uint4(word(0), word(1), word(2), word(3));
+    }
+  }
+  BeginAfterPredecessors();
+  __syncthreads();
+
+  const int step = static_cast<int>(gridDim.y) * kMixWarps * kMixRows;
+  uint4 next[2][2];  // of the next two parts: rows g and g + 8
+  const auto* const from = static_cast<const uint16_t*>(streams) + PartColumn(0, blockIdx.x, dim);
+  const auto load = [&](int first, int part, uint4(&x)[2]) {
+    const auto column = static_cast<uint32_t>(part % kStreamCount) * static_cast<uint32_t>(dim) +
+                        static_cast<uint32_t>(part / kStreamCount * kMixPart);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = first + g + 8 * h;
+      x[h] = make_uint4(0, 0, 0, 0);
+      if (row >= rows) continue;
+      x[h] = *reinterpret_cast<const uint4*>(
+          from + static_cast<uint32_t>(row) * static_cast<uint32_t>(width) + column);
+    }
+  };
+  int first = (static_cast<int>(blockIdx.y) * kMixWarps + warp) * kMixRows;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) load(first, i, next[i]);
+#pragma unroll 1
+  for (; first < rows; first += step) {
+    DoubleSingle sums[kTiles][4], squares[2];
+#pragma unroll 1
+    for (int part = 0; part < kMixWarps; part += 2) {
+      float hi[kTiles][4], lo[kTiles][4], square[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        PartOfStreams x;
+        x.Set(next[i]);
+        const bool last = part + 2 == kMixWarps;
+        load(last ? first + step : first, last ? i : part + 2 + i, next[i]);
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          uint32_t words[4 * kVectors];
+#pragma unroll
+          for (int v = 0; v < kVectors; ++v) {
+            const uint4 four = weights[part + i][tile][v][lane];
+            words[4 * v] = four.x, words[4 * v + 1] = four.y;
+            words[4 * v + 2] = four.z, words[4 * v + 3] = four.w;
+          }
+          PartOfWeights w;
+#pragma unroll
+          for (int j = 0; j < 4 * kVectors; ++j) w[j / 3][j % 3] = words[j];
+          float major[4], rest[4];
+          MultiplyPart(x, w, major, rest);
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            hi[tile][j] = i == 0 ? major[j] : __fadd_rn(hi[tile][j], major[j]);
+            lo[tile][j] = i == 0 ? rest[j] : __fadd_rn(lo[tile][j], rest[j]);
+          }
+        }
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const float of_part = x.Squares(h);
+          square[h] = i == 0 ? of_part : __fadd_rn(square[h], of_part);
+        }
+      }
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sums[tile][j].Add(DoubleSingle{hi[tile][j], lo[tile][j]});
+      }
+#pragma unroll
+      for (int h = 0; h < 2; ++h) squares[h].Add(DoubleSingle{square[h], 0});
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = first + g + 8 * h;
+      if (row >= rows) continue;
+      float* const to = chunk_sums + (int64_t{row} * gridDim.x + blockIdx.x) * kStride;
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        *reinterpret_cast<float2*>(to + tile * 8 + 2 * t) =
+            make_float2(sums[tile][2 * h].Rounded(), sums[tile][2 * h + 1].Rounded());
+      }
+      if (t == 0) to[kOutputs] = squares[h].Rounded();
+    }
+  }
+}
+
+// One block for each chunk and `rows_of_block` rows, up to as many as are resident at once.
+inline dim3 MixGrid(const LaunchContext& context, int64_t dim, int rows,
+                    int rows_of_block = kMixRows) {
   constexpr int kBlocks = 2;  // of a multiprocessor
   const int chunks = static_cast<int>(dim / kMixColumns);
   const int most = std::max(context.multiprocessors * kBlocks / chunks, 1);
-  return dim3(static_cast<unsigned>(chunks),
-              static_cast<unsigned>(std::clamp((rows + kMixRows - 1) / kMixRows, 1, most)));
+  return dim3(
+      static_cast<unsigned>(chunks),
+      static_cast<unsigned>(std::clamp((rows + rows_of_block - 1) / rows_of_block, 1, most)));
 }
 
 // Shared memory of a block that completes a row: its streams and the sums of its chunks. x replaces

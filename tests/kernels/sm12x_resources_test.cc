@@ -56,6 +56,7 @@ constexpr Bound kBounds[] = {
     {"gather_columns push_columns_kernel", kWarps32, 0, 8},
     {"hc_head hc_head_mix_kernel", kWarps32, 34},
     {"hc_pre hc_pre_mix_kernel", kWarps16, 15.5},
+    {"hc_pre hc_pre_mix_many_kernel", kWarps16, 11.5, 18},
     {"index_score_topk index_score_kernel", kWarps16, 3.5},
     {"linear_bf16 linear_gemm_kernel<GemmShape<Bf16Slices, 1", kWarps8, 22},
     {"linear_bf16 linear_gemm_kernel<GemmShape<Bf16Slices, 2, 4", kWarps8, 12},
