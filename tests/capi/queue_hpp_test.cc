@@ -370,12 +370,16 @@ TEST_CASE("queue: a lost device is resumed, and answers continue") {
   for (const int lost : {1, 2}) {
     INFO(lost);
     WithCalls with;
-    Gate gate(6);
-    with.before_step = gate.function();
+    Gate submitted(0), gate(6);  // both have tokens when the device is lost
+    with.before_step = [first = submitted.function(), sixth = gate.function()] {
+      first();
+      sixth();
+    };
     const dsv4::Engine engine = OpenBundled();
     const std::vector<int32_t> expected = Alone(engine, Story(5));
     dsv4::Queue queue(engine);
     const uint64_t story = queue.Submit(Story(5)), question = queue.Submit(Ask(kQuestion));
+    submitted.Open();
     gate.Await();
     with.lost_steps = lost;
     gate.Open();
