@@ -71,7 +71,7 @@ absl::StatusOr<ReplacedFile> ReplacedFile::Create(const std::string& path, int64
   DSV4_ASSIGN_OR_RETURN(file.path_, ReplaceablePath(path));
   HANDLE handle = INVALID_HANDLE_VALUE;
   std::string temporary;
-  // Folders give new files their readers: a profile's folders its owner.
+  // The new file has the permissions that its folder hands on.
   for (int attempt = 0; attempt < kTries && handle == INVALID_HANDLE_VALUE; ++attempt) {
     temporary = absl::StrCat(file.path_, ".", Unique(), ".tmp");
     handle = CreateFileW(NativePath(temporary).c_str(), GENERIC_READ | GENERIC_WRITE,
