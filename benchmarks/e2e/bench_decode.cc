@@ -15,6 +15,16 @@
 // each into memory of its own, and continue with different tokens, so that their routing differs.
 // With --operators, tables of where the time goes, each launch timed alone.
 //
+// With --without-weights, all matrices are one page of zeros, which stays in L2: what a step takes
+// then is the latency of its launches, one after the other, with all their instructions. Shares of
+// the floor mean nothing there.
+//
+// With --leave-out, a table of how much shorter the graph of a step is without the launches of each
+// operator: what it takes there, beside what overlaps it. Only the length of such steps means
+// anything. Their sum is not the step: what two operators overlap counts for neither. Launches of
+// an operator that read and write as many bytes are left out together; those outside the layers
+// stay.
+//
 // With --exchange none, devices compute on what is in their memory instead of exchanging it: what a
 // step takes less is what exchange costs.
 //
@@ -47,6 +57,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -59,8 +70,10 @@
 #include "benchmarks/e2e/bandwidth.h"
 #include "benchmarks/e2e/bench_decode_options.h"
 #include "benchmarks/e2e/operator_times.h"
+#include "benchmarks/e2e/page_of_zeros.h"
 #include "benchmarks/must.h"
 #include "examples/console/failure.h"
+#include "lib/base/error.h"
 #include "lib/engine/engine.h"
 #include "lib/proof/list_devices.h"
 #include "lib/proof/open_best.h"
@@ -72,7 +85,29 @@
 namespace dsv4 {
 namespace {
 
+// The launches of an operator that read and write as many bytes.
+using LaunchKind = std::pair<Op, int64_t>;
+
+// Launches all but one kind, and counts the launches of each kind.
+class LeftOut final : public LaunchRecorder {
+ public:
+  explicit LeftOut(std::optional<LaunchKind> kind = {}) : kind_(kind) {}
+  const std::map<LaunchKind, int64_t>& launches() const { return launches_; }
+  void Record(const KernelEntry& entry, const void*, const Cost& cost,
+              absl::FunctionRef<void()> launch) override {
+    const LaunchKind kind(entry.op, cost.bytes);
+    ++launches_[kind];
+    if (kind != kind_) launch();
+  }
+  bool overlaps() const override { return true; }
+
+ private:
+  std::optional<LaunchKind> kind_;
+  std::map<LaunchKind, int64_t> launches_;
+};
+
 constexpr int kGraphSteps = 16, kRecordedSteps = 4;
+constexpr int64_t kMostLeftOut = 64 * kGraphSteps;  // steps of --leave-out
 constexpr double kSm120Bandwidth = 1792e9;  // RTX PRO 6000, RTX 5090: bytes a second, by the vendor
 
 // Names of the tensors that devices divide, without the suffixes of their parts.
@@ -116,9 +151,10 @@ class Benchmark {
     const auto largest = [](const std::vector<int64_t>& values) {
       return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
     };
-    const int64_t context = std::max(largest(options.contexts) + options.warm_steps + kGraphSteps +
-                                         kRecordedSteps + options.steps + 2,
-                                     largest(options.prefills) + 2);
+    const int64_t context =
+        std::max(largest(options.contexts) + options.warm_steps + kGraphSteps + kRecordedSteps +
+                     options.steps + 2 + (options.leave_out ? kMostLeftOut : 0),
+                 largest(options.prefills) + 2);
     const int64_t sessions = largest(options.sessions);
     OpenOptions open{options.engine};
     if (options.automatic) {
@@ -164,6 +200,7 @@ class Benchmark {
     shared_out_ = SharedOut(engine_->config());
     Must(engine_->device().Synchronize());
     open_seconds_ = SecondsSince(start);
+    if (options.without_weights) TakeWeightsOut();
     const EngineInfo& info = engine_->info();
     if (free_before) {
       unplanned_bytes_ =
@@ -211,8 +248,17 @@ class Benchmark {
     }
   }
 
+  void TakeWeightsOut() {
+#ifdef DSV4_HAVE_CUDA
+    Must(ReadPageOfZeros(engine_.get()));
+#else
+    Must(Unsupported("--without-weights: this build has no CUDA backend"));
+#endif
+  }
+
   void PrintTitle() const {
     const EngineInfo& info = engine_->info();
+    if (options_.without_weights) std::printf("without the bytes of weights\n");
     if (options_.automatic) {
       const DeviceBytes& fullest = info.fullest();
       std::printf("chosen: %s\n%.2f GB of weights of %.2f GB on each GPU, context of %lld tokens\n",
@@ -420,6 +466,7 @@ class Benchmark {
       std::printf("  %.1f experts a step on the CPU, %.3f GB in %.3f ms, %.1f GB/s\n", cpu_reads,
                   cpu_bytes * 1e-9, cpu_seconds * 1e3, cpu_bytes * 1e-9 / cpu_seconds);
     }
+    if (options_.leave_out) PrintLeftOut(graph_seconds / kGraphSteps, step_all);
     if (options_.operators) {
       OperatorTimes times(&engine_->device());
       engine_->set_recorder(&times);
@@ -429,6 +476,29 @@ class Benchmark {
     }
     std::fflush(stdout);
     return step;
+  }
+
+  // `whole`: device seconds of a step of `step_all`.
+  void PrintLeftOut(double whole, absl::FunctionRef<double()> step_all) {
+    LeftOut all;
+    engine_->set_recorder(&all);
+    step_all();
+    engine_->set_recorder(nullptr);
+    std::printf("  %-17s %8s %9s %9s\n", "without", "MB", "launches", "us less");
+    for (const auto& [kind, launches] : all.launches()) {
+      if (launches == 1) continue;  // not of the layers
+      LeftOut left_out(kind);
+      engine_->set_recorder(&left_out);
+      Must(engine_->model().RecordAgain());
+      engine_->set_recorder(nullptr);
+      const double seconds = engine_->device().GraphSecondsOf([&] {
+        for (int step = 0; step < kGraphSteps; ++step) step_all();
+      });
+      std::printf("  %-17s %8.2f %9lld %9.1f\n", OpName(kind.first),
+                  static_cast<double>(kind.second) * 1e-6, static_cast<long long>(launches),
+                  (whole - seconds / kGraphSteps) * 1e6);
+    }
+    Must(engine_->model().RecordAgain());
   }
 
   // Device seconds and seconds of a step that verifies drafts, of wrong ones, few enough that

@@ -75,6 +75,10 @@ constexpr Option<Options> kOptions[] = {
     {"", "--temperature", "T", "of sampling (default: 1)", SetFloat<&Options::temperature>},
     {"", "--operators", "", "print the time of each operator",
      chat::SetFlag<true, &Options::operators>},
+    {"", "--without-weights", "", "the same launches, without the bytes of weights",
+     chat::SetFlag<true, &Options::without_weights>},
+    {"", "--leave-out", "", "also measure steps without each operator",
+     chat::SetFlag<true, &Options::leave_out>},
     {"", "--no-graphs", "", "launch without CUDA graphs",
      chat::SetFlag<false, &Options::engine, &Engine::graphs>},
     {"", "--step-limit", "", "watch each step, as the library does",
@@ -110,6 +114,9 @@ BenchDecodeOptions ParseBenchDecode(int argc, const char* const* argv) {
   options.folder = chat::ParseFolder("MODEL_DIR", argv[argc - 1]);
   if (*std::min_element(options.contexts.begin(), options.contexts.end()) <= options.own_tokens)
     throw chat::Failure{chat::kUsageError, "--contexts: not above --own-tokens"};
+  // Steps of zeros whose launches are left out, too, end at the guard against frozen logits.
+  if (options.without_weights && options.leave_out)
+    throw chat::Failure{chat::kUsageError, "--without-weights: not with --leave-out"};
   return options;
 }
 

@@ -20,6 +20,8 @@ struct BenchDecodeOptions {
   int64_t own_tokens = 16;  // of a session, at the end of its context
   float temperature = 1;
   bool operators = false;
+  bool without_weights = false;
+  bool leave_out = false;
   bool automatic = false;  // the library chooses devices, limits and context
   int64_t left_bytes = 0;  // 0: all of each GPU's memory that is free
 };

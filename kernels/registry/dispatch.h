@@ -22,10 +22,13 @@ namespace dsv4 {
 class LaunchRecorder {
  public:
   virtual ~LaunchRecorder() = default;
-  // Calls `launch` exactly once. It enqueues the kernels and may return before they run;
-  // Device::SecondsOf measures their time. `params`: of the entry's operator.
+  // Calls `launch` exactly once, unless results do not matter. It enqueues the kernels and may
+  // return before they run; Device::SecondsOf measures their time. `params`: of the entry's
+  // operator.
   virtual void Record(const KernelEntry& entry, const void* params, const Cost& cost,
                       absl::FunctionRef<void()> launch) = 0;
+  // Whether launches may run concurrently with others, as they do without a recorder.
+  virtual bool overlaps() const { return false; }
 };
 
 // One of a device's streams. Kernels that run concurrently need workspaces of their own.
@@ -86,6 +89,8 @@ class Dispatch {
   const HostRows& rows() const { return rows_; }
   void set_recorder(LaunchRecorder* recorder) { recorder_ = recorder; }
   bool recording() const { return recorder_ != nullptr; }
+  // Whether each launch must follow the one before it.
+  bool in_order() const { return recorder_ != nullptr && !recorder_->overlaps(); }
 
  private:
   struct Choice {

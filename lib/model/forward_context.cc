@@ -57,7 +57,7 @@ absl::Status ForwardContext::RunConcurrently(
     side_context.step.rows = std::min(step.rows, kMostSideRows);
     return second(side_context);
   }
-  if (side.stream == nullptr || step.rows > kMostSideRows || dispatch->recording()) {
+  if (side.stream == nullptr || step.rows > kMostSideRows || dispatch->in_order()) {
     DSV4_RETURN_IF_ERROR(first(*this));
     return second(*this);
   }

@@ -83,6 +83,11 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Parts& parts, const S
   return model;
 }
 
+absl::Status Model::RecordAgain() {
+  const DeviceScope scope(parts_.device);
+  return recorded_.Record();
+}
+
 absl::Status Model::Plan() {
   context_.planning = true;
   context_.step = {.rows = pass_.limits.rows,

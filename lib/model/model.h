@@ -112,6 +112,8 @@ class Model {
   absl::Status SplitExperts();
   // Another rank is observed: this one must launch kernel by kernel, too.
   void set_watched(bool watched) { recorded_.set_watched(watched); }
+  // For benchmarks that changed the views of weights: records the steps again. Not while one runs.
+  absl::Status RecordAgain();
 
  private:
   Model(const Parts& parts, const StepLimits& limits);

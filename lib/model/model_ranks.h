@@ -93,6 +93,8 @@ class ModelRanks {
   void set_watched(bool watched) {
     for (const std::unique_ptr<Model>& model : models_) model->set_watched(watched);
   }
+  // See Model::RecordAgain. One rank only.
+  absl::Status RecordAgain() { return first().RecordAgain(); }
 
   // A rank failed with `reason`: ends its exchanges, so that the call that runs and all later ones
   // return DeviceLost. Any thread.

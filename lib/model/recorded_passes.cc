@@ -50,6 +50,7 @@ StepUpload::Shape RecordedPasses::ShapeOf(int32_t rows) const {
 
 absl::Status RecordedPasses::Record() {
   if (pass_.parts.device->host_memory()) return absl::OkStatus();
+  steps_.clear();
   const int32_t recorded_rows = records() ? limits().rows : 0;
   for (int32_t rows = 0; rows < pass_.limits.rows;) {
     const int32_t largest = rows < recorded_rows ? recorded_rows : pass_.limits.rows;

@@ -62,7 +62,7 @@ class RecordedPasses {
   // Bytes of the graphs' inputs; places them at `memory` unless it is null.
   absl::StatusOr<int64_t> PlaceInputs(std::byte* memory);
   // Records the steps up to limits(), and loads the kernels of larger ones. Not before everything
-  // else was placed.
+  // else was placed. Again: in place of what was recorded.
   absl::Status Record();
 
   // The recorded step that fits, by its shape or that of its chain; null: none, or launches are
