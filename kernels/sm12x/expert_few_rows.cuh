@@ -21,7 +21,12 @@ namespace dsv4::sm12x {
 inline constexpr int kFewRows = 8;
 inline constexpr int kFewPairs = 64;
 inline constexpr int kFewThreads = kSplitThreads;
-inline constexpr int kFewBlocks = 2;           // of a multiprocessor
+inline constexpr int kFewBlocks = 2;  // of a multiprocessor
+// The first half of one row: a block with as many warps, so that shares differ by less of them.
+template <bool kOneRow>
+inline constexpr int kUpThreads = kOneRow ? kFewBlocks* kFewThreads : kFewThreads;
+template <bool kOneRow>
+inline constexpr int kUpBlocks = kOneRow ? 1 : kFewBlocks;
 inline constexpr int kRoundRows = kSplitRows;  // row slots of a round
 static_assert(kRoundRows == kSplitWarps);      // a warp finishes a row slot
 // Row slots of a round of the first half. With one row, a slot is a tile.
@@ -36,7 +41,12 @@ constexpr bool FewRowsFit(int64_t rows, int64_t experts_per_token) {
   return rows <= kFewRows && rows * experts_per_token <= kFewPairs;
 }
 // All warps of a block share K.
-constexpr SplitPlan FewPlanOf(int64_t k) { return {static_cast<int>(k / kKSlice), /*shift=*/3}; }
+constexpr SplitPlan FewPlanOf(int64_t k, int threads = kFewThreads) {
+  SplitPlan plan{static_cast<int>(k / kKSlice), /*shift=*/0};
+  while (32 << plan.shift < threads) ++plan.shift;
+  plan.warps = threads / 32;
+  return plan;
+}
 constexpr int64_t FewProductBytes(int64_t k, int matrices, int slots) {
   return k / kKSlice * matrices * slots * kProductStride * int64_t{sizeof(float)};
 }
@@ -94,6 +104,41 @@ __device__ __forceinline__ void ListOneRow(const ExpertFfnParams& p, const FewWe
   }
   if (i == 0) jobs->count = p.experts_per_token;
 }
+
+// ListOneRow where each expert has a thread, which reads where the expert's matrices are before the
+// row's experts are known.
+struct ExpertOfThread {
+  FewJobs::Packed weights[2];
+
+  static __device__ __forceinline__ bool Fits(const ExpertFfnParams& p, int threads) {
+    return p.expert_count <= threads && p.experts_per_token <= threads;
+  }
+  __device__ __forceinline__ ExpertOfThread(const ExpertFfnParams& p, const FewWeights& which,
+                                            bool reads) {
+    if (reads && static_cast<int32_t>(threadIdx.x) < p.expert_count) {
+      which.Read(p, static_cast<int32_t>(threadIdx.x), weights);
+    }
+  }
+  // As ListOneRow.
+  __device__ __forceinline__ void List(const ExpertFfnParams& p, const Fp8Weight& other,
+                                       FewJobs* jobs) const {
+    const auto thread = static_cast<int32_t>(threadIdx.x);
+    for (int32_t i = 0; i < p.experts_per_token; ++i) {
+      const int32_t expert = p.experts[i];
+      const bool valid = expert >= 0 && expert < p.expert_count;
+      if (thread == expert) {
+        jobs->weights[i][0] = weights[0];
+        jobs->weights[i][1] = weights[1];
+      }
+      if (thread == 0) {
+        if (!valid) jobs->weights[i][0] = jobs->weights[i][1] = {other.data, other.data};
+        jobs->expert[i] = valid ? expert : -1;
+        jobs->pair[i] = jobs->first[i] = i;
+      }
+    }
+    if (thread == 0) jobs->count = p.experts_per_token;
+  }
+};
 
 // Lists the jobs of several rows, with at most kMostRows pairs a job, in an order that depends on
 // the experts alone. A pair without an expert has no job.
@@ -160,14 +205,15 @@ __device__ __forceinline__ void StageEight(uint32_t low, uint32_t high, int64_t 
   MakeReady(low, high, eight.words);
   *reinterpret_cast<StagedVector*>(staged + k / 8 * kStagedEight) = eight.vector;
 }
-// Stages a quantised row of `k` elements, by all threads of a block.
-__device__ __forceinline__ void StageQuantized(const std::byte* row, int64_t k, std::byte* staged) {
-  for (int i = threadIdx.x; i < k / 8; i += kFewThreads) {
+// Stages a quantised row of `k` elements, by all `threads` threads of a block.
+__device__ __forceinline__ void StageQuantized(const std::byte* row, int64_t k, int threads,
+                                               std::byte* staged) {
+  for (int i = threadIdx.x; i < k / 8; i += threads) {
     const uint2 codes = *reinterpret_cast<const uint2*>(row + i * 8);
     const int place = i % 16;  // QuantizedOffset: lane place / 4 of step place % 4
     StageEight(codes.x, codes.y, i / 16 * kKSlice + (place % 4 * 4 + place / 4) * 8, staged);
   }
-  for (int i = threadIdx.x; i < k / kKSlice; i += kFewThreads) {
+  for (int i = threadIdx.x; i < k / kKSlice; i += threads) {
     staged[StagedScales(k) + i] = row[k + i];
   }
 }
@@ -356,7 +402,7 @@ struct FewSlot {
 };
 
 template <bool kOneRow>
-__global__ void __launch_bounds__(kFewThreads, kFewBlocks)
+__global__ void __launch_bounds__(kUpThreads<kOneRow>, kUpBlocks<kOneRow>)
     expert_up_few_kernel(const __grid_constant__ ExpertFfnParams p,
                          const __grid_constant__ FfnWorkspace work,
                          const __grid_constant__ SplitPlan plan) {
@@ -373,8 +419,11 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
     if (begin < end) PrefetchBulk(w.data + begin, static_cast<uint32_t>(end - begin));
   }
   // The table of experts is constant, too.
-  if (blockIdx.x + 1 == gridDim.x) {
-    for (int e = threadIdx.x; e < p.expert_count; e += kFewThreads) {
+  const FewWeights which = {&ExpertWeights::w1, &ExpertWeights::w3};
+  const bool preread = kOneRow && ExpertOfThread::Fits(p, kUpThreads<kOneRow>);
+  const ExpertOfThread own(p, which, preread);
+  if (!preread && blockIdx.x + 1 == gridDim.x) {
+    for (int e = threadIdx.x; e < p.expert_count; e += kUpThreads<kOneRow>) {
       const auto* weights = reinterpret_cast<const std::byte*>(p.experts_table[e]);
       PrefetchLine(weights);
       PrefetchLine(weights + sizeof(ExpertWeights) - 1);
@@ -382,7 +431,6 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
   }
   std::byte* staged =
       reinterpret_cast<std::byte*>(products) + FewProductBytes(p.hidden, 2, kUpSlots<kOneRow>);
-  const FewWeights which = {&ExpertWeights::w1, &ExpertWeights::w3};
   // Called before rows are read. With one row, the first weights of the shared expert are loaded
   // before that.
   bool prepared = false;
@@ -391,8 +439,8 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
     prepared = true;
     BeginAfterPredecessors();
     if constexpr (kOneRow) {
-      ListOneRow(p, which, p.shared_w1, &jobs);
-      StageQuantized(InputRow(p, 0), p.hidden, staged);
+      preread ? own.List(p, p.shared_w1, &jobs) : ListOneRow(p, which, p.shared_w1, &jobs);
+      StageQuantized(InputRow(p, 0), p.hidden, kUpThreads<kOneRow>, staged);
       __syncthreads();
     } else {
       ListFewRows<kRoundRows>(p, which, &jobs);

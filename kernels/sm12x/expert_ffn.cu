@@ -170,9 +170,10 @@ bool LaunchFewRows(const LaunchContext& context, const ExpertFfnParams& p,
   const cudaStream_t stream = CudaStreamOf(context);
   if (p.part != ExpertPart::kOutputs) {
     const int64_t shares = (int64_t{p.rows} * p.experts_per_token + 1) * (p.inter / kTileRows);
-    const int64_t blocks = std::min(shares, SplitBlocks(context));
-    LaunchOverlapped(stream, dim3(static_cast<unsigned>(blocks)), kFewThreads, up_bytes,
-                     expert_up_few_kernel<kOneRow>, p, work, FewPlanOf(p.hidden));
+    const int64_t blocks = std::min(shares, int64_t{kUpBlocks<kOneRow>} * context.multiprocessors);
+    LaunchOverlapped(stream, dim3(static_cast<unsigned>(blocks)), kUpThreads<kOneRow>, up_bytes,
+                     expert_up_few_kernel<kOneRow>, p, work,
+                     FewPlanOf(p.hidden, kUpThreads<kOneRow>));
   }
   if (p.part == ExpertPart::kProducts) return true;
   if (!kOneRow) {
