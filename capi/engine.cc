@@ -49,7 +49,7 @@ dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
   out.cache_index_bytes = devices * static_cast<uint64_t>(cache.index_keys);
   out.cache_state_bytes = devices * static_cast<uint64_t>(cache.states);
   out.device_count = static_cast<int32_t>(devices);
-  out.step_exchanges = info.exchange.exchanges;
+  out.step_exchanges = static_cast<int32_t>(info.exchange.exchanges);
   out.token_exchange_bytes = static_cast<uint64_t>(info.exchange.bytes);
   const DeviceBytes& fullest = info.fullest();
   out.device_weight_bytes = static_cast<uint64_t>(fullest.weights);
@@ -62,7 +62,6 @@ dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
   out.host_weight_bytes = static_cast<uint64_t>(info.residency.host_bytes());
   out.token_expert_bytes = static_cast<uint64_t>(info.token_expert_bytes);
   out.disk_experts = info.residency.on_disk;
-  out.cpu_experts = static_cast<int32_t>(info.residency.cpu_experts);
   out.canary = static_cast<dsv4_canary>(info.canary);
   out.predicted_decode_tokens_per_second = info.expected_decode;
   out.predicted_prefill_tokens_per_second = info.expected_prefill;
@@ -119,9 +118,6 @@ dsv4_engine_metrics MetricsFrom(const EngineMetrics& metrics) {
   out.device_read_bytes = count(metrics.experts.device_bytes);
   out.streamed_bytes = count(metrics.experts.streamed_bytes);
   out.stream_seconds = metrics.experts.stream_seconds;
-  out.cpu_expert_reads = count(metrics.experts.cpu_reads);
-  out.cpu_read_bytes = count(metrics.experts.cpu_bytes);
-  out.cpu_seconds = metrics.experts.cpu_seconds;
   out.device_read_seconds = metrics.experts.device_seconds;
   out.host_read_seconds = metrics.experts.host_seconds;
   out.predicted_decode_tokens_per_second = metrics.predicted_decode;

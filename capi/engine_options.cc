@@ -65,16 +65,6 @@ constexpr Setting kSettings[] = {
      }},
     {"canary", [](absl::string_view key, absl::string_view text, absl::string_view place,
                   OpenOptions* o) { return Choose(kSwitch, key, text, place, &o->canary); }},
-    {"cpu_experts",
-     [](absl::string_view key, absl::string_view text, absl::string_view place, OpenOptions* o) {
-       int32_t count = 0;
-       if (!absl::SimpleAtoi(text, &count)) {
-         return InvalidValue(place, " is ", Quoted(absl::StrCat(key, "=", text)),
-                             "; expected a number");
-       }
-       o->weight_budgets.cpu_experts = count;
-       return absl::OkStatus();
-     }},
     {"drafter_model",
      [](absl::string_view, absl::string_view text, absl::string_view, OpenOptions* o) {
        o->drafter_model = std::string(text);

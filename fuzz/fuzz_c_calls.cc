@@ -500,8 +500,9 @@ class Run {
     options.struct_size = in_.StructSize(sizeof options);
     const uint8_t fields = in_.Byte();
     if (fields & 1) options.backend = in_.Number32();
-    static constexpr const char* kSettings[] = {"numerics=fp32", "cache_format=bf16", "canary=off",
-                                                "cpu_experts=1", "tuning_dir=/",      "a=b"};
+    static constexpr const char* kSettings[] = {"numerics=fp32", "cache_format=bf16",
+                                                "canary=off",    "step_limit_seconds=1",
+                                                "tuning_dir=/",  "a=b"};
     const char* const settings[] = {kSettings[in_.Below(std::size(kSettings))],
                                     in_.Rarely() ? nullptr : "numerics=published"};
     if (fields & 2) {

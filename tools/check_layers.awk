@@ -31,10 +31,10 @@ BEGIN {
   allow("lib/dist", base " " operators)
   allow("lib/config", base " lib/io kernels/op")
   allow("lib/packing", base " lib/io lib/config " operators)
-  weights = base " lib/dist lib/io lib/config lib/packing lib/experts " operators
+  weights = base " lib/io lib/config lib/packing lib/experts " operators
   allow("lib/experts", weights)
   allow("lib/weights", weights)
-  model = weights " lib/weights lib/kv lib/sampling lib/text"
+  model = weights " lib/dist lib/weights lib/kv lib/sampling lib/text"
   allow("lib/model", model)
   step = model " lib/model lib/grammar"
   allow("lib/step", step)

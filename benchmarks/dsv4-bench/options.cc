@@ -138,8 +138,6 @@ constexpr Option<Options> kOptions[] = {
      chat::SetParsed<chat::ParseGigabytes, &Options::device_weights>},
     {"", "--host-weights", "GB", "limit of host memory for experts; others stay on disk",
      chat::SetParsed<chat::ParseGigabytes, &Options::host_weights>},
-    {"", "--cpu-experts", "N", "experts of each layer that the CPU computes (cuda)",
-     chat::SetCount<&Options::cpu_experts>},
     {"", "--expert-profile", "FILE",
      "file that records the use of experts; read at start, then updated",
      chat::SetText<&Options::expert_profile>},

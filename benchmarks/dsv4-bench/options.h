@@ -35,7 +35,6 @@ struct Options {
   std::vector<int32_t> devices;                      // of every engine; empty: the backend's first
   std::vector<int32_t> threads, prefill_chunks, drafts;
   int64_t device_weights = 0, host_weights = 0;  // most bytes; 0 = no limit
-  int32_t cpu_experts = 0;
   std::string expert_profile;
   std::string drafter_model;
   std::string tuning_dir;  // empty: the library's own tables

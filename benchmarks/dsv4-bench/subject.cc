@@ -91,7 +91,6 @@ void Subject::Open(bool show_progress) {
   set("tuning_dir", options_->tuning_dir);
   set("expert_profile", options_->expert_profile);
   set("drafter_model", options_->drafter_model);
-  if (options_->cpu_experts > 0) set("cpu_experts", std::to_string(options_->cpu_experts));
   const Clock::time_point start = Clock::now();
   engine_.emplace(synthetic_ ? synthetic_->path() : settings_.model, settings_.options);
   open_seconds_ = SecondsSince(start);
@@ -215,9 +214,6 @@ void Subject::AddExpertReads(Record* record) const {
   record->Real("expert_stream_seconds", recorded_.stream_seconds - before.stream_seconds);
   since("expert_disk_bytes", &dsv4::EngineMetrics::disk_read_bytes);
   record->Real("expert_disk_seconds", recorded_.disk_read_seconds - before.disk_read_seconds);
-  since("expert_cpu_reads", &dsv4::EngineMetrics::cpu_expert_reads);
-  since("expert_cpu_bytes", &dsv4::EngineMetrics::cpu_read_bytes);
-  record->Real("expert_cpu_seconds", recorded_.cpu_seconds - before.cpu_seconds);
   since("expert_moves", &dsv4::EngineMetrics::moved_experts);
 }
 

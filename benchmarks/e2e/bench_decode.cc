@@ -36,8 +36,6 @@
 // FILE, which is written if it is not there (8 GB; several experts lie in the same place, and reads
 // go past the page cache). The floor then has the bytes that were read over the disk's bandwidth,
 // measured in the same run by reads as the engine makes them.
-// With --cpu-experts N, the CPU computes N of each layer's experts with --threads. The floor is the
-// GPU's alone; what the CPU computed in a step, and for how long, stands below it.
 // --warm N has N steps before those that are measured, in which experts that are chosen often come
 // to the device, and --router-skew X routers of random weights that choose few experts often
 // (lib/weights/synthetic.h). --own-tokens N has each session compute the last N tokens of its
@@ -293,11 +291,6 @@ class Benchmark {
                   static_cast<long long>(info.residency.on_disk), disk_ * 1e-9,
                   static_cast<long long>(info.residency.guests));
     }
-    if (info.residency.cpu_experts > 0) {
-      std::printf("%lld experts of each layer on the CPU, %.2f GB, with %d threads\n",
-                  static_cast<long long>(info.residency.cpu_experts),
-                  static_cast<double>(info.residency.cpu_bytes) * 1e-9, info.threads);
-    }
     if (unplanned_bytes_) {
       std::printf("kernels and graphs took %.3f GB of the device, which the plan does not count\n",
                   static_cast<double>(*unplanned_bytes_) * 1e-9);
@@ -363,9 +356,7 @@ class Benchmark {
                 seconds * 1e3, static_cast<double>(count) / seconds);
     if (engine_->info().residency.on_host > 0) {
       const int64_t chunk = std::min<int64_t>(count, engine_->info().prefill_chunk_tokens);
-      const ResidencyPlan& plan = engine_->info().residency;
-      const double cpus = static_cast<double>(plan.cpu_bytes);  // nearly all are chosen
-      const double host = FloorOf(chunk, {}, cpus).host_bytes / link_ * static_cast<double>(count) /
+      const double host = FloorOf(chunk).host_bytes / link_ * static_cast<double>(count) /
                           static_cast<double>(chunk);
       std::printf("  its experts on the host take %.1f ms of the link, %.1f %% of it\n", host * 1e3,
                   100 * host / seconds);
@@ -420,8 +411,7 @@ class Benchmark {
     for (int64_t i = 0; i < options_.steps; ++i) seconds += step_all();
     const ExpertTraffic after = engine_->expert_traffic();
     const double measured_distinct = static_cast<double>(distinct);
-    const bool graphs = options_.engine.graphs && engine_->info().residency.on_disk == 0 &&
-                        engine_->info().residency.cpu_experts == 0;
+    const bool graphs = options_.engine.graphs && engine_->info().residency.on_disk == 0;
     const double graph_seconds = !graphs ? 0 : engine_->device().GraphSecondsOf([&] {
       for (int i = 0; i < kGraphSteps; ++i) step_all();
     });
@@ -430,16 +420,12 @@ class Benchmark {
     const int64_t host_reads = after.host_reads - before.host_reads;
     const int64_t reads = host_reads + after.device_reads - before.device_reads;
     const int64_t disk_bytes = after.disk_bytes - before.disk_bytes;
-    const auto of_step = [&](int64_t ExpertTraffic::*counter) {
-      return static_cast<double>(after.*counter - before.*counter) / measured;
-    };
-    const double cpu_reads = of_step(&ExpertTraffic::cpu_reads);
-    const double cpu_bytes = of_step(&ExpertTraffic::cpu_bytes);
-    StepFloor least = reads == 0 ? FloorOf(count, {}, cpu_bytes)
-                                 : FloorOf(count,
-                                           of_step(&ExpertTraffic::host_bytes) /
-                                               static_cast<double>(engine_->info().devices.size()),
-                                           cpu_bytes);
+    StepFloor least = FloorOf(count);
+    if (reads > 0) {
+      const double host_bytes = static_cast<double>(after.host_bytes - before.host_bytes);
+      least = FloorOf(count,
+                      host_bytes / measured / static_cast<double>(engine_->info().devices.size()));
+    }
     if (disk_bytes > 0) least.seconds += static_cast<double>(disk_bytes) / measured / disk_;
     const double floor = least.seconds;
     const double sm120_floor = least.device_bytes / kSm120Bandwidth + least.host_bytes / link_;
@@ -460,11 +446,6 @@ class Benchmark {
                   static_cast<double>(after.disk_reads - before.disk_reads) / measured,
                   static_cast<double>(disk_bytes) / measured * 1e-9,
                   (after.disk_seconds - before.disk_seconds) / measured * 1e3);
-    }
-    if (cpu_reads > 0) {
-      const double cpu_seconds = (after.cpu_seconds - before.cpu_seconds) / measured;
-      std::printf("  %.1f experts a step on the CPU, %.3f GB in %.3f ms, %.1f GB/s\n", cpu_reads,
-                  cpu_bytes * 1e-9, cpu_seconds * 1e3, cpu_bytes * 1e-9 / cpu_seconds);
     }
     if (options_.leave_out) PrintLeftOut(graph_seconds / kGraphSteps, step_all);
     if (options_.operators) {
@@ -562,13 +543,12 @@ class Benchmark {
   struct StepFloor {
     double seconds, device_bytes, host_bytes;
   };
-  StepFloor FloorOf(int64_t tokens, std::optional<double> host_bytes = {},
-                    double cpu_bytes = 0) const {
+  StepFloor FloorOf(int64_t tokens, std::optional<double> host_bytes = {}) const {
     const EngineInfo& info = engine_->info();
-    const double all = FloorBytes(tokens) - cpu_bytes;
+    const double all = FloorBytes(tokens);
     const double experts = all - FloorBytes(0);  // routed, of one device
     const double share = static_cast<double>(info.residency.on_host) /
-                         static_cast<double>(std::max<int64_t>(info.residency.placed(), 1));
+                         static_cast<double>(std::max<int64_t>(info.residency.all(), 1));
     const double host = host_bytes.value_or(experts * share);
     return {(all - host) / bandwidth_ + host / link_, all - host, host};
   }

@@ -94,8 +94,6 @@ constexpr Option<Options> kOptions[] = {
     {"", "--host-weights", "GB", "experts in the host's memory",
      SetParsed<chat::ParseGigabytes, &Options::engine, &Engine::weight_budgets,
                &ExpertBudgets::host_bytes>},
-    {"", "--cpu-experts", "N", "experts of each layer that the CPU computes",
-     SetCount<&Options::engine, &Engine::weight_budgets, &ExpertBudgets::cpu_experts>},
     {"", "--threads", "N", "of the CPU", SetCount<&Options::engine, &Engine::threads>},
 };
 

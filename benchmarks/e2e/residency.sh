@@ -1,19 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# usage: benchmarks/e2e/residency.sh BENCH_DECODE uniform|skewed|cost|cpu|disk [GB...]
+# usage: benchmarks/e2e/residency.sh BENCH_DECODE uniform|skewed|cost|disk [GB...]
 # Speed of all layers of the full width on one GPU, with so many GB of weights in its memory (76, 64, 32, 24
 # and 16 by default) and the other experts in host memory, each with its floor. uniform: routers that choose
 # all experts alike, decode of one and of 8 sessions, prefill of 4K and 16K tokens. skewed: decode by routers
 # that choose few experts often, when those have come to the GPU. cost: what residency takes where all chosen
 # experts are on the GPU, of 16 layers, whose weights fit one: without a budget, and with one that is a little
 # smaller than they are. The routers choose few experts, and those have come to the GPU before the measurement.
-# (With a budget that all weights fit, nothing is counted or moved, so that there is no cost.) cpu: decode and prefill of 4K
-# tokens where the CPU computes so many experts of each layer as CPU_EXPERTS says (0 8 16 32 64), with
-# CPU_THREADS threads (one per core), of LAYERS layers (43). disk: as uniform, with HOST_WEIGHTS GB (100) of host
-# memory and the other experts on disk, in DISK_FILE (disk.bin, 8 GB, which is written if it is not there), with
-# fewer steps: a token reads up to 3.4 GB of experts. SESSIONS (1,8), PREFILLS (4096) and CHUNK (4096), the
-# tokens of a prompt that are computed at once: each chunk reads nearly all experts on disk. Needs a GPU of 80 GB and, for the smallest budgets without
-# disk, 150 GB of host memory.
+# (With a budget that all weights fit, nothing is counted or moved, so that there is no cost.) disk: as uniform,
+# with HOST_WEIGHTS GB (100) of host memory and the other experts on disk, in DISK_FILE (disk.bin, 8 GB, which is
+# written if it is not there), with fewer steps: a token reads up to 3.4 GB of experts. SESSIONS (1,8), PREFILLS
+# (4096) and CHUNK (4096), the tokens of a prompt that are computed at once: each chunk reads nearly all experts on
+# disk. Needs a GPU of 80 GB and, for the smallest budgets without disk, 150 GB of host memory.
 set -eu
 bench=$1 part=$2
 shift 2
@@ -34,16 +32,6 @@ case $part in
       run --synthetic-layers 43 --device-weights "$gigabytes" --host-weights "${HOST_WEIGHTS:-100}" \
         --disk-file "${DISK_FILE:-disk.bin}" --sessions "${SESSIONS:-1,8}" --own-tokens 2 --warm 2 --steps 4 \
         --prefills "${PREFILLS:-4096}" --chunk "${CHUNK:-4096}"
-    done ;;
-  cpu)
-    for gigabytes in "$@"; do
-      for experts in ${CPU_EXPERTS:-0 8 16 32 64}; do
-        share=
-        [ "$experts" = 0 ] || share="--cpu-experts $experts"
-        # shellcheck disable=SC2086
-        run --synthetic-layers "${LAYERS:-43}" --device-weights "$gigabytes" $share \
-          ${CPU_THREADS:+--threads "$CPU_THREADS"} --sessions 1,8 --warm 32 --steps 32 --prefills 4096 --chunk 4096
-      done
     done ;;
   skewed)
     for gigabytes in "$@"; do

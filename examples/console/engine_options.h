@@ -31,9 +31,9 @@ template <const auto& key, class Target>
 void AddSetting(Target* target, const std::string&, const std::string& value) {
   target->engine.settings.push_back(key + ("=" + value));
 }
-inline constexpr char kCacheFormat[] = "cache_format", kCpuExperts[] = "cpu_experts",
-                      kExpertProfile[] = "expert_profile", kNumerics[] = "numerics",
-                      kStepLimit[] = "step_limit_seconds", kTuningDir[] = "tuning_dir";
+inline constexpr char kCacheFormat[] = "cache_format", kExpertProfile[] = "expert_profile",
+                      kNumerics[] = "numerics", kStepLimit[] = "step_limit_seconds",
+                      kTuningDir[] = "tuning_dir";
 
 // For Option::apply: a model whose drafter is used.
 template <class Target>
@@ -67,9 +67,6 @@ inline constexpr Option<Target> kEngineOptions[] = {
      SetParsed<ParseGigabytes, &Target::engine, &dsv4::EngineOptions::device_weight_bytes>},
     {"", "--host-weights", "GB", "limit of host memory for experts; others stay on disk",
      SetParsed<ParseGigabytes, &Target::engine, &dsv4::EngineOptions::host_weight_bytes>},
-    {"", "--cpu-experts", "N",
-     "experts of each layer that the CPU computes; changes results (cuda)",
-     AddSetting<kCpuExperts, Target>},
     {"", "--expert-profile", "FILE|off",
      "file that records the use of experts (default: in ~/.cache/dsv4)",
      [](Target* target, const std::string& name, const std::string& value) {

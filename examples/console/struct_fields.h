@@ -69,8 +69,8 @@ void ForEachField(const dsv4_engine_info& in, const Visit& visit) {
   visit("prefill_chunk_tokens", in.prefill_chunk_tokens);
   visit("drafter", DrafterName(in.drafter));
   visit("max_draft_tokens", in.max_draft_tokens);
-  visit("cpu_experts", in.cpu_experts);
   visit("device_count", in.device_count);
+  visit("step_exchanges", in.step_exchanges);
   visit("context_tokens", in.context_tokens);
   visit("cache_tokens", in.cache_tokens);
   visit("numerics", in.numerics);
@@ -91,7 +91,6 @@ void ForEachField(const dsv4_engine_info& in, const Visit& visit) {
   visit("host_weight_bytes", in.host_weight_bytes);
   visit("token_expert_bytes", in.token_expert_bytes);
   visit("token_exchange_bytes", in.token_exchange_bytes);
-  visit("step_exchanges", in.step_exchanges);
   visit("predicted_decode_tokens_per_second", in.predicted_decode_tokens_per_second);
   visit("predicted_prefill_tokens_per_second", in.predicted_prefill_tokens_per_second);
   visit("backend_reason", in.backend_reason);
@@ -139,9 +138,6 @@ void ForEachField(const dsv4_engine_metrics& in, const Visit& visit) {
   visit("disk_expert_reads", in.disk_expert_reads);
   visit("disk_read_bytes", in.disk_read_bytes);
   visit("disk_read_seconds", in.disk_read_seconds);
-  visit("cpu_expert_reads", in.cpu_expert_reads);
-  visit("cpu_read_bytes", in.cpu_read_bytes);
-  visit("cpu_seconds", in.cpu_seconds);
   visit("predicted_decode_tokens_per_second", in.predicted_decode_tokens_per_second);
   visit("measured_decode_tokens_per_second", in.measured_decode_tokens_per_second);
   visit("alarm_nonfinite_logits", in.alarm_nonfinite_logits);

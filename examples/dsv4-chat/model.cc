@@ -103,12 +103,7 @@ std::string TableOf(const dsv4::EngineInfo& info, const std::vector<dsv4::Device
     }
     row("exchanged per token", info.token_exchange_bytes);
   }
-  if (info.cpu_experts > 0) {
-    std::snprintf(line, sizeof line, "%d routed experts of each layer on the CPU\n",
-                  info.cpu_experts);
-    table += line;
-  }
-  if (info.host_experts > 0 || info.disk_experts > 0 || info.cpu_experts > 0) {
+  if (info.host_experts > 0 || info.disk_experts > 0) {
     row("experts on the host", info.host_weight_bytes);
     row("experts of a token", info.token_expert_bytes);
     std::snprintf(

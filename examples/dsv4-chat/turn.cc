@@ -59,12 +59,8 @@ void AddDrafts(const dsv4::SessionStats& stats, Statistics* out) {
            (stats.alarms & DSV4_ALARM_FEW_ACCEPTED) == 0 ? "" : "; given up");
 }
 
-// Nothing if the device computes all experts and has them in its memory.
+// Nothing if the device has all experts in its memory.
 void AddExperts(const dsv4::EngineMetrics& metrics, Statistics* out) {
-  if (metrics.cpu_expert_reads > 0) {
-    out->Add("%s of experts computed by the CPU in %.1f s",
-             SizeText(metrics.cpu_read_bytes).c_str(), metrics.cpu_seconds);
-  }
   const uint64_t reads =
       metrics.device_expert_reads + metrics.host_expert_reads + metrics.disk_expert_reads;
   if (reads == 0) return;

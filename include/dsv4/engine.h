@@ -18,8 +18,8 @@ typedef int32_t dsv4_backend;
  * room for lie in host memory, then on disk.
  * - More GPUs are chosen only if they are at least 10 % faster, and only GPUs of which other
  *   processes use less than half. The CPU is chosen only if no GPU has room for all weights.
- * - Limits of the options hold for every choice. The CPU is none with the settings tuning_dir and
- *   cpu_experts, which only GPUs have.
+ * - Limits of the options hold for every choice. The CPU is none with the setting tuning_dir, which
+ *   only GPUs have.
  * dsv4_engine_info.backend_reason and the log say what was chosen, and why each alternative was
  * not. */
 #define DSV4_BACKEND_AUTO ((dsv4_backend)0)
@@ -155,8 +155,7 @@ typedef struct dsv4_engine_options {
    * OUT_OF_HOST_MEMORY if the machine's free memory has no room even for reads from disk. */
   int64_t device_weight_bytes;
   /* Limit of the bytes of host memory for routed experts, all devices together; 0, and more than
-   * that: 7/8 of the free memory. Experts of cpu_experts count towards it. Results are bit for bit
-   * the same with any limit.
+   * that: 7/8 of the free memory. Results are bit for bit the same with any limit.
    * - CUDA: experts beyond it stay in the checkpoint's files, which must not change. A step reads
    *   the experts that it needs. If a read fails, the step fails with IO or CORRUPT and can be
    *   repeated.
@@ -174,7 +173,7 @@ typedef struct dsv4_engine_options {
    * others, and with larger chunks more tokens share each read. If the device has no room for the
    * buffers of so many, 0 is half of that, and so on down to 256. */
   int32_t prefill_chunk_tokens;
-  /* CPU threads, including the calling one; 0 = one per core. cpu_experts uses them, too. */
+  /* CPU threads, including the calling one; 0 = one per core. */
   int32_t threads;
   /* The drafter, unless max_draft_tokens is -1. NOT_FOUND if the checkpoint does not have it, or,
    * for AUTO with max_draft_tokens above 0, if it has none. */
@@ -199,13 +198,6 @@ typedef struct dsv4_engine_options {
    *     f32             2048 bytes. The default, and only for, fp32 and exact numerics
    * - canary: "off" skips the check of the model folder's canary, which costs a prefill of its
    *   prompt.
-   * - cpu_experts: number of routed experts of each layer that the CPU computes while the GPU
-   *   computes the others. These are the layer's last experts. They are stored in host memory only,
-   *   in the checkpoint's format. Results depend on this number, because the CPU sums in another
-   *   order; for a given number they are bit for bit the same with any number of threads and any
-   *   limits above. A saved session loads only with the number that it was saved with
-   *   (VERSION_MISMATCH). Steps are not recorded as CUDA graphs. CUDA backend with one device only
-   *   (otherwise UNSUPPORTED). INVALID_ARGUMENT if it is negative or leaves no expert to the GPU.
    * - drafter_model: a folder or GGUF file whose drafter takes the place of the model's own: a
    *   checkpoint with mtp.* tensors, a drafter's file of llama.cpp (MTP, or DSpark as dflash) or of
    *   ds4. Formats of model and drafter may differ. A saved session loads only with the same
@@ -258,10 +250,8 @@ typedef struct dsv4_engine_info {
   int32_t prefill_chunk_tokens;
   dsv4_drafter drafter; /* the drafter in use, or NONE */
   int32_t max_draft_tokens;
-  /* Routed experts of each layer that the CPU computes. device_experts, host_experts and
-   * disk_experts do not count them. */
-  int32_t cpu_experts;
-  int32_t device_count; /* including the devices of the group's other processes */
+  int32_t device_count;   /* including the devices of the group's other processes */
+  int32_t step_exchanges; /* all-gathers in a step that computes logits; 0 on one device */
   int64_t context_tokens;
   int64_t cache_tokens;
   const char* numerics;     /* as in the setting of that name */
@@ -285,15 +275,13 @@ typedef struct dsv4_engine_info {
   int64_t device_experts;
   int64_t host_experts;
   int64_t disk_experts; /* routed experts that stay in the checkpoint's files */
-  /* Bytes of the experts in host memory, including those of cpu_experts, and of the buffers for
-   * reads from disk. Not part of weight_bytes. */
+  /* Bytes of the experts in host memory and of the buffers for reads from disk. Not part of
+   * weight_bytes. */
   uint64_t host_weight_bytes;
   /* Bytes of routed experts that one token reads in all layers. If a fraction h of them is in
    * device memory, the devices together read the fraction 1 - h from host memory or disk. */
   uint64_t token_expert_bytes;
-  /* Exchange between devices. */
   uint64_t token_exchange_bytes; /* bytes that each device gathers for one token of a step */
-  int64_t step_exchanges;        /* all-gathers in a step that computes logits; 0 on one device */
   /* Predicted tokens per second: of one session without drafts, and of a long prompt. From the
    * bytes of each kind of memory, table values for the rates of known devices (disk: 3 GB/s), and
    * experts that are all chosen equally often. An expert_profile makes it faster. 0: not predicted.
@@ -314,7 +302,7 @@ typedef struct dsv4_engine_info {
 #define DSV4_ENGINE_INFO_INIT                                                                      \
   {                                                                                                \
     sizeof(dsv4_engine_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, \
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL                              \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL                                 \
   }
 
 /* Opens the model folder or GGUF file `path` (UTF-8, NUL-terminated).
@@ -431,10 +419,6 @@ typedef struct dsv4_engine_metrics {
   uint64_t disk_expert_reads;
   uint64_t disk_read_bytes; /* their bytes, by all devices */
   double disk_read_seconds; /* time that passes waited for these reads */
-  /* Experts that the CPU computed (cpu_experts), counted once per pass like host_expert_reads. */
-  uint64_t cpu_expert_reads;
-  uint64_t cpu_read_bytes; /* their bytes, in the checkpoint's format */
-  double cpu_seconds;      /* time of these computations, which run concurrently with the device */
   /* Tokens per second of one session: as dsv4_engine_info predicts them, without drafts, and as
    * measured in the steps that decoded for one session alone, with its drafts. Measured is 0 before
    * 256 such tokens. */
@@ -453,7 +437,7 @@ typedef struct dsv4_engine_metrics {
 #define DSV4_ENGINE_METRICS_INIT                                                                   \
   {                                                                                                \
     sizeof(dsv4_engine_metrics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0      \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0               \
   }
 
 /* Reports counters and gauges. May run concurrently with everything, steps included, and waits for

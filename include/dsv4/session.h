@@ -221,8 +221,7 @@ DSV4_API dsv4_status dsv4_session_get_log_probs(const dsv4_session* session, int
  *
  * Saved: tokens, KV cache, compressor states, logits, the grammar and the position in it. A session
  * that loads the file continues with the same logits, bit for bit. Both engines must have the same
- * model, numerics, cache format and cpu_experts, and both or neither must have loaded the
- * checkpoint's drafter.
+ * model, numerics and cache format, and both or neither must have loaded the checkpoint's drafter.
  *
  * Not saved: other sampling parameters, the allowed tokens, restore points, messages, drafts, and
  * tokens that were chosen but not delivered yet. The loading session chooses those again.

@@ -12,8 +12,6 @@
 //   then waits for its threads only twice.
 // - If the halves are separate calls (ExpertPart), the first is phase 1, with rows in sorted order;
 //   the second quantises these rows.
-// - For the CPU's share of a GPU's experts (ExpertWave::kNext), there is no shared expert. Phase 3
-//   then reorders the outputs as the contract says instead of adding them up.
 #include <algorithm>
 #include <bit>
 
@@ -28,9 +26,6 @@ namespace {
 
 constexpr int64_t kJobRows = 128;  // most rows of a job
 constexpr int64_t kFewPairs = 64;
-
-// Whether the outputs of pairs are the result, rather than their sums.
-bool LeavesOutputs(const ExpertFfnParams& p) { return p.wave == ExpertWave::kNext; }
 
 // Pairs [first, first + rows) in sorted order, all of one expert.
 struct Job {
@@ -55,7 +50,7 @@ struct Layout {
 
   Layout(const ExpertFfnParams& p, int threads) {
     const int64_t routed = int64_t{p.rows} * p.experts_per_token;
-    pairs = routed + (LeavesOutputs(p) ? 0 : p.rows);
+    pairs = routed + p.rows;
     max_jobs = std::min<int64_t>(p.expert_count, routed) + pairs / kJobRows + 1;
     int64_t at = 0;
     const auto take = [&at](int64_t bytes) {
@@ -69,7 +64,7 @@ struct Layout {
     weight = take(routed * 4);
     jobs = take(max_jobs * static_cast<int64_t>(sizeof(Job)));
     hidden = take(p.part == ExpertPart::kWhole ? pairs * p.inter * 2 : 0);
-    outputs = pairs > kFewPairs || LeavesOutputs(p) ? take(pairs * p.hidden * 2) : at;
+    outputs = pairs > kFewPairs ? take(pairs * p.hidden * 2) : at;
     // Experts in blocks come from one file with the shared one.
     const ExpertWeights* const first = p.experts_table == nullptr ? nullptr : p.experts_table[0];
     in_blocks =
@@ -128,7 +123,7 @@ class ExpertFfn {
   }
 
   void Outputs() {
-    if (layout_.pairs <= kFewPairs && !LeavesOutputs(p_)) {
+    if (layout_.pairs <= kFewPairs) {
       const int64_t wanted = CeilDiv<int64_t>(p_.hidden, 4 * stream_.threads());
       const auto even = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(wanted)));
       const int64_t stretch = std::min(StretchRows(p_.inter), std::clamp<int64_t>(even, 16, 128));
@@ -148,14 +143,6 @@ class ExpertFfn {
       }
     });
     constexpr int64_t kBlockRows = 16;
-    if (LeavesOutputs(p_)) {
-      ForUnits(stream_, CeilDiv<int64_t>(routed(), kBlockRows), layout_.pairs * p_.hidden / 16,
-               [&](int64_t unit, int) {
-                 const int64_t end = std::min<int64_t>(routed(), (unit + 1) * kBlockRows);
-                 for (int64_t pair = unit * kBlockRows; pair < end; ++pair) LeaveOutput(pair);
-               });
-      return;
-    }
     ForUnits(stream_, CeilDiv<int64_t>(p_.rows, kBlockRows), layout_.pairs * p_.hidden / 16,
              [&](int64_t unit, int) {
                const int64_t end = std::min<int64_t>(p_.rows, (unit + 1) * kBlockRows);
@@ -183,10 +170,8 @@ class ExpertFfn {
 
   // Estimated cycles of all jobs for one of the three matrices.
   int64_t Cycles() const {
-    const bool shared = !LeavesOutputs(p_);
-    return (shared ? DotCycles(p_.shared_w1, p_.inter, p_.rows) : 0) +
-           (job_count_ - (shared ? 1 : 0)) * p_.inter * p_.hidden / 32 +
-           p_.inter * p_.hidden * routed() / 64;
+    return DotCycles(p_.shared_w1, p_.inter, p_.rows) +
+           (job_count_ - 1) * p_.inter * p_.hidden / 32 + p_.inter * p_.hidden * routed() / 64;
   }
 
   // Sorts the routed pairs by expert with a stable counting sort, and lists the jobs: those of the
@@ -197,7 +182,7 @@ class ExpertFfn {
       if (HasExpert(pair)) ++begin_[p_.experts[pair] + 1];
     }
     for (int32_t e = 0; e < p_.expert_count; ++e) begin_[e + 1] += begin_[e];
-    if (!LeavesOutputs(p_)) AddJobs(p_.expert_count, routed(), p_.rows);
+    AddJobs(p_.expert_count, routed(), p_.rows);
     for (int32_t e = 0; e < p_.expert_count; ++e) AddJobs(e, begin_[e], begin_[e + 1] - begin_[e]);
     for (int32_t pair = 0; pair < routed(); ++pair) {
       position_[pair] = -1;
@@ -210,8 +195,7 @@ class ExpertFfn {
   }
 
   bool HasExpert(int32_t pair) const {
-    return p_.experts[pair] >= std::max(p_.first_expert, 0) &&
-           p_.experts[pair] < std::min(p_.end_expert, p_.expert_count);
+    return p_.experts[pair] >= 0 && p_.experts[pair] < p_.expert_count;
   }
 
   void AddJobs(int32_t expert, int32_t first, int32_t rows) {
@@ -317,13 +301,6 @@ class ExpertFfn {
     SumRows(terms, count, n, static_cast<uint16_t*>(p_.y) + row * p_.hidden + d0);
   }
 
-  // Copies the output of a routed pair, if it has an expert, to its place in the contract's order.
-  void LeaveOutput(int64_t pair) {
-    if (position_[pair] < 0) return;
-    std::copy_n(outputs_ + position_[pair] * p_.hidden, p_.hidden,
-                static_cast<uint16_t*>(p_.outputs) + pair * p_.hidden);
-  }
-
   const ExpertFfnParams& p_;
   CpuStream& stream_;
   const Layout layout_;
@@ -338,12 +315,8 @@ class ExpertFfn {
   uint16_t* outputs_;  // [pairs, D]
 };
 
-// Supported waves: kAll, and kNext for the CPU's share of a GPU's experts.
 absl::Status Supports(const ExpertFfnParams& p) {
-  const bool whole = p.part == ExpertPart::kWhole;
-  return p.wave == ExpertWave::kAll || (p.wave == ExpertWave::kNext && whole)
-             ? absl::OkStatus()
-             : Unsupported("experts in waves");
+  return p.wave == ExpertWave::kAll ? absl::OkStatus() : Unsupported("experts in waves");
 }
 
 int64_t Workspace(const ExpertFfnParams& p, int threads) { return Layout(p, threads).total; }

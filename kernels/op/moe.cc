@@ -76,14 +76,11 @@ absl::Status Validate(const ExpertFfnParams& p) {
                                   (p.first_expert <= 0 && p.end_expert >= p.expert_count),
                               "expert_ffn: experts ", p.first_expert, " to ", p.end_expert, " of ",
                               p.expert_count, " in a call that computes all of them"));
-  const bool shared = p.wave == ExpertWave::kAll || p.wave == ExpertWave::kFirst;
-  const bool sums = p.wave == ExpertWave::kAll || p.wave == ExpertWave::kSum;
-  return Expect(p.experts_table != nullptr &&
-                    (!shared || (p.shared_w1.data != nullptr && p.shared_w3.data != nullptr &&
-                                 p.shared_w2.data != nullptr)) &&
+  return Expect(p.experts_table != nullptr && p.shared_w1.data != nullptr &&
+                    p.shared_w3.data != nullptr && p.shared_w2.data != nullptr &&
                     p.experts != nullptr && p.weights != nullptr &&
                     (p.x != nullptr || p.part == ExpertPart::kOutputs) &&
-                    (p.y != nullptr || !sums || p.part == ExpertPart::kProducts) &&
+                    (p.y != nullptr || p.part == ExpertPart::kProducts) &&
                     (p.products != nullptr || p.part == ExpertPart::kWhole) &&
                     (p.outputs != nullptr || p.wave == ExpertWave::kAll),
                 "expert_ffn: a null pointer");

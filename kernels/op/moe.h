@@ -86,13 +86,13 @@ struct ExpertFfnParams {
   // Format of all routed experts if experts_table lies in device memory. On the host, each matrix
   // has a format of its own.
   ExpertFormat format = ExpertFormat::kMxfp4;
-  ExpertBlocks blocks{};                            // likewise, of kBlocks
-  Fp8Weight shared_w1{}, shared_w3{}, shared_w2{};  // kNext and kSum: may be null
-  const int32_t* experts = nullptr;                 // [T, K]
-  const float* weights = nullptr;                   // [T, K]
+  ExpertBlocks blocks{};  // likewise, of kBlocks
+  Fp8Weight shared_w1{}, shared_w3{}, shared_w2{};
+  const int32_t* experts = nullptr;  // [T, K]
+  const float* weights = nullptr;    // [T, K]
   float limit = 0;
   const void* x = nullptr;  // [T, D] act, quantised
-  void* y = nullptr;        // [T, D] act; of kFirst and kNext: may be null
+  void* y = nullptr;        // [T, D] act
   ExpertPart part = ExpertPart::kWhole;
   // [T (K + 1), inter] act; unused with kWhole. The backend chooses the order of the rows, from
   // `experts` alone.

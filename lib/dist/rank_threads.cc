@@ -9,8 +9,7 @@
 
 namespace dsv4 {
 
-absl::StatusOr<std::unique_ptr<RankThreads>> RankThreads::Start(int ranks,
-                                                                absl::string_view purpose) {
+absl::StatusOr<std::unique_ptr<RankThreads>> RankThreads::Start(int ranks) {
   std::unique_ptr<RankThreads> threads(new RankThreads(ranks));
   for (int rank = 1; rank < ranks; ++rank) {
     Worker& worker = threads->workers_[static_cast<size_t>(rank)];
@@ -18,7 +17,8 @@ absl::StatusOr<std::unique_ptr<RankThreads>> RankThreads::Start(int ranks,
     worker.rank = rank;
     const int error = worker.thread.Start(Main, &worker);
     if (error != 0) {
-      return OutOfHostMemory("cannot start a thread for ", purpose, ": ", SystemReason(error));
+      return OutOfHostMemory("cannot start a thread for an engine's devices: ",
+                             SystemReason(error));
     }
     ++threads->started_;
   }

@@ -11,7 +11,6 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "lib/base/thread.h"
 #include "lib/base/waitable_word.h"
 
@@ -19,9 +18,8 @@ namespace dsv4 {
 
 class RankThreads {
  public:
-  // Errors: OutOfHostMemory, naming `purpose`, if the system gives no thread.
-  static absl::StatusOr<std::unique_ptr<RankThreads>> Start(
-      int ranks, absl::string_view purpose = "an engine's devices");
+  // Errors: OutOfHostMemory if the system gives no thread.
+  static absl::StatusOr<std::unique_ptr<RankThreads>> Start(int ranks);
   ~RankThreads();
   RankThreads(const RankThreads&) = delete;
   RankThreads& operator=(const RankThreads&) = delete;

@@ -166,15 +166,10 @@ void Engine::LogOpened() const {
         " routed experts stay in memory, ", pages->locked_bytes(), " of ",
         info().residency.host_bytes(),
         " bytes of them locked; the others are read from disk when a step needs them");
-  } else if (info().residency.on_device < info().residency.placed()) {
+  } else if (info().residency.on_device < info().residency.all()) {
     Log(LogLevel::kInfo, info().residency.on_host, " of ", info().residency.all(),
         " routed experts in host memory, ", info().residency.on_disk, " on disk; they take ",
         info().residency.host_bytes(), " bytes of host memory");
-  }
-  if (const ResidencyPlan& plan = info().residency; plan.cpu_experts > 0) {
-    Log(LogLevel::kInfo, "the CPU computes experts ", plan.experts - plan.cpu_experts, " to ",
-        plan.experts - 1, " of each layer, with ", plan_.devices().cpu()->threads(),
-        " threads: ", plan.cpu_bytes, " bytes of host memory");
   }
 }
 
@@ -198,31 +193,21 @@ void Engine::ComputeIdentity() const {
   const ContentHash& config_hash = plan_.settings().config_hash;
   fingerprint_ = HexOf(tensors);
   const KvCacheShape& shape = cache_->shape();
-  const int64_t cpu_experts = info().residency.cpu_experts;
   // The settings beyond the model's configuration that determine the bytes of rows and states.
-  const auto cache_of = [&](RowFormat format, int64_t share) {
+  const auto cache_of = [&](RowFormat format) {
     return HashOf(absl::StrCat(NumericsName(info().numerics), " ", RowFormatName(format), " ",
                                shape.mtp_layers, " ", shape.streams_bytes, " ",
-                               shape.compress_ratios.size(),
-                               share == 0 ? "" : absl::StrCat(" ", share, " experts on the CPU")));
+                               shape.compress_ratios.size()));
   };
   for (const RowFormat format :
        {RowFormat::kPacked, RowFormat::kBf16, RowFormat::kF32, RowFormat::kFp8PerTensor}) {
     if (format == shape.row_format) continue;
-    other_caches_.push_back({absl::StrCat("rows in cache format ", RowFormatName(format),
-                                          ", which is not the engine's"),
-                             cache_of(format, cpu_experts)});
-  }
-  for (int64_t share = 0; share < config().n_routed_experts; ++share) {
-    if (share == cpu_experts) continue;
-    other_caches_.push_back(
-        {absl::StrCat("cpu_experts = ", share, "; the engine has cpu_experts = ", cpu_experts),
-         cache_of(shape.row_format, share)});
+    other_caches_.push_back({RowFormatName(format), cache_of(format)});
   }
   identity_ = {.weights = HashOf(absl::StrCat(config_hash.high, " ", config_hash.low, " ",
                                               tensors.high, " ", tensors.low)),
                .tokenizer = text().hash(),
-               .cache = cache_of(shape.row_format, cpu_experts)};
+               .cache = cache_of(shape.row_format)};
 }
 
 ExpertTraffic Engine::expert_traffic() const {

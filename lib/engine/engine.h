@@ -71,7 +71,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // The identity that a saved session must have to be loaded. The first call reads the ends of all
   // tensors. Any thread.
   const SessionIdentity& identity() const;
-  // The identities of engines with another cache format or other cpu_experts; as identity().
+  // The caches of engines with another cache format; as identity().
   absl::Span<const OtherCache> other_caches() const;
   // The checkpoint's fingerprint in hexadecimal; as identity().
   const std::string& fingerprint() const;
@@ -109,8 +109,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
   StepBatch& batch() { return memory_->batch(); }
   Device& device() { return plan_.devices().front(); }
   const HostRows& host_rows() const { return plan_.devices().front_dispatch().rows(); }
-  // The kernels of the CPU's share of the experts; null without a share.
-  Dispatch* cpu_dispatch() { return plan_.devices().cpu_dispatch(); }
   // Benchmarks: observe every launch of the first rank. Not while a step runs.
   void set_recorder(LaunchRecorder* recorder) {
     plan_.devices().front_dispatch().set_recorder(recorder);

@@ -67,12 +67,6 @@ absl::StatusOr<EngineDevices> EngineDevices::Open(const EngineSettings& settings
   devices.first_rank_ = settings.first_rank();
   DSV4_RETURN_IF_ERROR(devices.OpenRanks(settings));
   DSV4_RETURN_IF_ERROR(devices.ChooseKernels(settings));
-  const EngineOptions& options = settings.options;
-  if (options.weight_budgets.cpu_experts > 0) {
-    DSV4_ASSIGN_OR_RETURN(devices.cpu_, Device::Open({.threads = options.threads}));
-    devices.cpu_dispatch_ = std::make_unique<Dispatch>(BuiltinManifests(), Backend::kCpu,
-                                                       options.numerics, devices.cpu_->traits());
-  }
   return devices;
 }
 
@@ -142,7 +136,6 @@ std::vector<std::string> EngineDevices::second_set_operators() const {
 }
 
 int EngineDevices::threads() const {
-  if (cpu_ != nullptr) return cpu_->threads();
   int threads = 0;
   for (const std::unique_ptr<Device>& device : devices_) threads += device->threads();
   return threads;

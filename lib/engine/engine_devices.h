@@ -32,13 +32,10 @@ class EngineDevices {
   std::vector<Device*> pointers() const;
   Device& front() const { return *devices_.front(); }
   Dispatch& front_dispatch() const { return *dispatches_.front(); }
-  // The CPU that computes a share of the experts, and its kernels; null without a share.
-  Device* cpu() const { return cpu_.get(); }
-  Dispatch* cpu_dispatch() const { return cpu_dispatch_.get(); }
   // The operators, as OpName has them, whose kernels are of the second set only; of those that
   // the engine has planned.
   std::vector<std::string> second_set_operators() const;
-  // Worker threads of all devices, or of the CPU's share.
+  // Worker threads of all devices.
   int threads() const;
 
  private:
@@ -52,8 +49,6 @@ class EngineDevices {
   int first_rank_ = 0;
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<std::unique_ptr<Dispatch>> dispatches_;
-  std::unique_ptr<Device> cpu_;
-  std::unique_ptr<Dispatch> cpu_dispatch_;
 };
 
 }  // namespace dsv4

@@ -63,7 +63,7 @@ int64_t EnginePlan::Room() const {
     const std::optional<int64_t> free = FreeBytes(devices[i]);
     if (!free) continue;
     const ResidencyPlan& experts = info().residency;
-    const int64_t host = integrated ? experts.stage_bytes + experts.cpu_bytes : 0;
+    const int64_t host = integrated ? experts.stage_bytes : 0;
     const DeviceBytes& plan = info().devices[static_cast<size_t>(settings_.first_rank()) + i];
     const int64_t reserve = integrated ? IntegratedReserve(*free) : DeviceReserve(*free);
     room = std::min(room, *free - reserve - plan.total() - host);
@@ -125,14 +125,13 @@ absl::Status EnginePlan::FitOnDevices() {
   return absl::OkStatus();
 }
 
-// Lowers the limit of host memory to what there is, and returns whether it did. Experts that the
-// CPU computes have no other place.
+// Lowers the limit of host memory to what there is, and returns whether it did.
 bool EnginePlan::LimitHost() {
   ExpertBudgets& budgets = settings_.options.weight_budgets;
   const ResidencyPlan& experts = info().residency;
   if (devices_->front().integrated() || experts.on_host == 0) return false;
   const int64_t room = HostRoom();
-  if (experts.host_bytes() <= room || experts.cpu_bytes > room) return false;
+  if (experts.host_bytes() <= room) return false;
   budgets.host_bytes = std::max<int64_t>(room, 1);
   return true;
 }
@@ -157,7 +156,7 @@ absl::Status EnginePlan::FitBudgets(const ExpertBudgets& given) {
   bool is_best = true;  // the plan is that of `best`
   for (int i = 0; i < kTries; ++i) {
     const ResidencyPlan& experts = info().residency;
-    const int64_t on_host = integrated ? experts.stage_bytes + experts.cpu_bytes : 0;
+    const int64_t on_host = integrated ? experts.stage_bytes : 0;
     const int64_t room = Room();
     if (room >= 0) {
       if (LimitHost()) {
@@ -210,9 +209,7 @@ absl::Status EnginePlan::FitContext() {
 
 absl::Status EnginePlan::CheckHostRoom() const {
   const ExpertBudgets& budgets = settings_.options.weight_budgets;
-  if (!budgets.limited() && budgets.host_bytes == 0 && budgets.cpu_experts == 0) {
-    return absl::OkStatus();
-  }
+  if (!budgets.limited() && budgets.host_bytes == 0) return absl::OkStatus();
   return ExpectHostRoom(info().residency, static_cast<int64_t>(devices_->size()), settings_.ranks(),
                         AvailableMemory(settings_.options.system_root));
 }
@@ -227,16 +224,14 @@ absl::Status EnginePlan::CheckRoom() const {
     const DeviceBytes& plan = info().devices[static_cast<size_t>(settings_.first_rank()) + i];
     const ResidencyPlan& experts = info().residency;
     const int64_t reads = integrated ? experts.stage_bytes : 0;
-    const int64_t cpus = integrated ? experts.cpu_bytes : 0;
     const int64_t reserve = integrated ? IntegratedReserve(*free) : 0;
-    if (plan.total() + reads + cpus <= *free - reserve) continue;
+    if (plan.total() + reads <= *free - reserve) continue;
     return OutOfDeviceMemory(
         "cuda:", devices[i]->index(), " (", devices[i]->name(), ") has ", *free, " bytes free",
         integrated ? absl::StrCat(", of which ", reserve, " stay free for the system") : "",
-        "; the plan takes ", plan.total() + reads + cpus, " of it: weights ", plan.weights,
+        "; the plan takes ", plan.total() + reads, " of it: weights ", plan.weights,
         ", key/value cache ", plan.cache, ", workspace ", plan.workspace,
-        integrated ? absl::StrCat(", reads of experts from disk ", reads) : "",
-        cpus > 0 ? absl::StrCat(", experts that the CPU computes ", cpus) : "");
+        integrated ? absl::StrCat(", reads of experts from disk ", reads) : "");
   }
   return absl::OkStatus();
 }

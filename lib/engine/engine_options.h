@@ -49,7 +49,7 @@ struct EngineOptions {
   // A folder or GGUF file with the drafter; empty: the checkpoint's own.
   std::string drafter_model{};
   // See PlanResidency. Without devices with memory of their own: host_bytes alone, else
-  // Unsupported. cpu_experts: on one device; the CPU computes them with `threads`.
+  // Unsupported.
   ExpertBudgets weight_budgets{};
   // File that counts how often experts were chosen (lib/experts/expert_profile.h), by which they
   // are placed. Empty: none. It need not exist. It is replaced when the engine closes or is

@@ -128,7 +128,6 @@ WeightTargets EnginePlan::Targets(const ExpertProfile* profile) const {
                         .budgets = settings_.options.weight_budgets,
                         .available = AvailableMemory(settings_.options.system_root),
                         .profile = profile};
-  targets.cpu = {devices_->cpu(), devices_->cpu_dispatch()};
   for (int rank = 0; rank < settings_.ranks(); ++rank) {
     targets.ranks.push_back(
         {&devices_->device(rank), &devices_->dispatch(rank), devices_->IsHere(rank)});

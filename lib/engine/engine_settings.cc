@@ -91,30 +91,6 @@ absl::Status CheckStepLimit(const EngineOptions& options) {
                       "step_limit_seconds");
 }
 
-absl::Status CheckCpuShare(const EngineOptions& options, const ModelConfig& config, int ranks) {
-  const int64_t experts = options.weight_budgets.cpu_experts;
-  if (experts == 0) return absl::OkStatus();
-  const int64_t most = config.n_routed_experts - 1;
-  if (experts < 0 || experts > most) {
-    return WithArgument(InvalidArgument("option cpu_experts = ", experts, " is not in 0..", most,
-                                        ": config.json has ", most + 1,
-                                        " routed experts, and the device needs one"),
-                        "cpu_experts");
-  }
-  if (options.backend != Backend::kCuda) {
-    return WithArgument(
-        Unsupported("option cpu_experts = ", experts, ": backend ", BackendName(options.backend),
-                    " computes all experts on the CPU; there is none to share with"),
-        "cpu_experts");
-  }
-  if (ranks > 1) {
-    return WithArgument(Unsupported("option cpu_experts = ", experts, " with ", ranks,
-                                    " devices; only one device is supported with it"),
-                        "cpu_experts");
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckDevices(const EngineOptions& options) {
   const std::vector<int32_t>& devices = options.devices;
   if (devices.size() <= 1) return absl::OkStatus();  // Device::Check says the rest
@@ -176,7 +152,6 @@ absl::Status SettleOptions(EngineSettings* settings) {
     settings->options.weight_budgets.least = false;
   }
   DSV4_RETURN_IF_ERROR(CheckStepLimit(options));
-  DSV4_RETURN_IF_ERROR(CheckCpuShare(options, facts.config, ranks));
   facts.info.backend = options.backend;
   facts.info.numerics = options.numerics;
   DSV4_ASSIGN_OR_RETURN(facts.info.cache_format, CacheFormat(options));
@@ -231,10 +206,9 @@ EngineSettings Begin(const std::string& folder, const EngineOptions& options) {
 
 void EngineSettings::SettlePrefillChunk() {
   if (options.prefill_chunk_tokens != 0) return;
-  const ExpertBudgets& budgets = options.weight_budgets;
-  int64_t chunk = budgets.limited() || budgets.cpu_experts > 0 ? kBudgetedPrefillChunk
-                  : options.backend == Backend::kCuda          ? kCudaPrefillChunk
-                                                               : kDefaultPrefillChunk;
+  int64_t chunk = options.weight_budgets.limited()    ? kBudgetedPrefillChunk
+                  : options.backend == Backend::kCuda ? kCudaPrefillChunk
+                                                      : kDefaultPrefillChunk;
   if (chunk_limit > 0) chunk = std::min(chunk, chunk_limit);
   facts.info.prefill_chunk_tokens =
       static_cast<int32_t>(std::min(chunk, facts.info.context_tokens));

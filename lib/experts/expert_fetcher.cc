@@ -69,15 +69,6 @@ absl::StatusOr<bool> ExpertFetcher::Begin(int32_t block, const int32_t* experts,
   DSV4_RETURN_IF_ERROR(device_->Download(reinterpret_cast<std::byte*>(experts_.data()),
                                          reinterpret_cast<const std::byte*>(experts),
                                          pairs * static_cast<int64_t>(sizeof(int32_t))));
-  return Look(block);
-}
-
-bool ExpertFetcher::Begin(int32_t block, absl::Span<const int32_t> experts) {
-  experts_.assign(experts.begin(), experts.end());
-  return Look(block);
-}
-
-bool ExpertFetcher::Look(int32_t block) {
   std::fill(place_.begin(), place_.end(), kNotChosen);
   missing_.clear();
   next_ = 0;
@@ -108,8 +99,6 @@ bool ExpertFetcher::Look(int32_t block) {
       case ExpertTier::kDevice:
         ++device_reads_;
         device_bytes_ += bytes;
-        break;
-      case ExpertTier::kCpu:  // not named here
         break;
     }
   }

@@ -85,10 +85,8 @@ class ExpertFetcher {
   // for several blocks at once. Fills at most half of the slots of each size. Errors: DeviceLost.
   absl::Status Prefetch(absl::Span<const int32_t> tokens);
 
-  // Called after the gate of a block: `experts` [pairs], -1 for none, in host memory or, with
-  // `pairs`, on the device. Returns true if all are in slots: then there are no waves. Errors:
-  // DeviceLost, as below.
-  bool Begin(int32_t block, absl::Span<const int32_t> experts);
+  // Called after the gate of a block: `experts` [pairs], -1 for none, on the device. Returns true
+  // if all are in slots: then there are no waves. Errors: DeviceLost, as below.
   absl::StatusOr<bool> Begin(int32_t block, const int32_t* experts, int64_t pairs);
   // The experts of the current wave: [pairs], -1 for pairs of other waves.
   const std::vector<int32_t>& wave() const { return wave_; }
@@ -114,8 +112,6 @@ class ExpertFetcher {
     bool in_stage;
   };
 
-  // Where the experts of the current block are.
-  bool Look(int32_t block);
   // Reads [begin, end) of missing_, experts of the current block, and packs them into slots.
   absl::Status Bring(size_t begin, size_t end);
   // The wave's experts are those whose place is in [begin, end).

@@ -92,7 +92,6 @@ absl::Status ExpertMover::Count() {
         host_bytes += bytes;
         break;
       case ExpertTier::kDisk:
-      case ExpertTier::kCpu:
         break;
     }
   }

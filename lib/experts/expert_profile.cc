@@ -104,11 +104,7 @@ std::vector<int64_t> PlacesByUse(const ResidencyPlan& plan, const ExpertProfile&
   };
   std::vector<size_t> order(profile.calls.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  const auto is_cpus = [&](size_t index) {
-    return plan.IsCpus({0, static_cast<int32_t>(index % static_cast<size_t>(plan.experts))});
-  };
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    if (is_cpus(a) != is_cpus(b)) return is_cpus(b);
     if (profile.calls[a] != profile.calls[b]) return profile.calls[a] > profile.calls[b];
     return place(a) < place(b);
   });

@@ -42,8 +42,8 @@ absl::Status WriteExpertProfile(const std::string& path, const ContentHash& chec
                                 const ExpertProfile& profile);
 
 // For ResidencyPlan::places: of each class of slots the most chosen experts come first; experts
-// that were never chosen follow in the order of a plan without a profile; the CPU's experts come
-// last. Each class keeps its places, so that the plan's bytes stay the same.
+// that were never chosen follow in the order of a plan without a profile. Each class keeps its
+// places, so that the plan's bytes stay the same.
 std::vector<int64_t> PlacesByUse(const ResidencyPlan& plan, const ExpertProfile& profile);
 
 // Counts an engine's passes in addition to a profile. Threads: one for Add and AddPasses, any for

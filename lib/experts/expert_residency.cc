@@ -152,7 +152,7 @@ Planner::Planner(const ExpertBudgets& budgets, int64_t blocks, int64_t experts,
       bytes_(ranks),
       integrated_(integrated),
       all_(ExpertsOf(ranks, blocks)),
-      plan_{.blocks = blocks, .experts = experts, .cpu_experts = budgets.cpu_experts} {
+      plan_{.blocks = blocks, .experts = experts} {
   std::vector<std::vector<int64_t>> sizes(static_cast<size_t>(blocks));
   for (const RankBytes& rank : ranks) {
     for (int64_t block = 0; block < blocks; ++block) {
@@ -160,12 +160,11 @@ Planner::Planner(const ExpertBudgets& budgets, int64_t blocks, int64_t experts,
       std::vector<int64_t>& size = sizes[static_cast<size_t>(block)];
       size.insert(size.end(), own.begin(), own.end());
     }
-    plan_.cpu_bytes += rank.cpu;
   }
   SetClasses(sizes, ExpertsOf(ranks, blocks), &plan_);
-  if (plan_.placed() > 0) plan_.expert_bytes = all_.First(plan_.placed()) / plan_.placed();
+  if (plan_.all() > 0) plan_.expert_bytes = all_.First(plan_.all()) / plan_.all();
   for (const RankBytes& rank : ranks) {
-    Rank own{.fixed = rank.other + rank.counts + (integrated ? rank.stage + rank.cpu : 0),
+    Rank own{.fixed = rank.other + rank.counts + (integrated ? rank.stage : 0),
              .experts = BytesByPlace(ExpertsOf(rank, blocks)),
              .of_class = std::vector<int64_t>(static_cast<size_t>(plan_.class_count()))};
     for (int64_t block = 0; block < blocks; ++block) {
@@ -202,7 +201,7 @@ int64_t Planner::BytesWith(const Counts& spare, const Counts& guests) const {
 }
 
 Planner::Counts Planner::GuestsIn(int64_t device_bytes) const {
-  int64_t count = plan_.placed();
+  int64_t count = plan_.all();
   for (const Rank& rank : ranks_) {
     if (rank.mean == 0) continue;
     count = std::min(count, RoomOf(rank, device_bytes) / kGuestShare / rank.mean);
@@ -232,7 +231,7 @@ int64_t Planner::StreamsIn(int64_t device_bytes) const {
 }
 
 int64_t Planner::OnDevice(int64_t device_bytes) const {
-  int64_t experts = plan_.placed();
+  int64_t experts = plan_.all();
   for (const Rank& rank : ranks_) {
     const int64_t room = RoomOf(rank, device_bytes) - rank.BytesOf(guests_);
     experts = std::min(experts, rank.experts.CountIn(room - plan_.streams * rank.largest));
@@ -269,22 +268,14 @@ absl::StatusOr<ResidencyPlan> Planner::Plan() {
   int64_t most = 0, others = 0;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const RankBytes& rank = bytes_[i];
-    most = std::max(
-        most, rank.other + ranks_[i].experts.First(plan_.placed()) + (integrated_ ? rank.cpu : 0));
+    most = std::max(most, rank.other + ranks_[i].experts.First(plan_.all()));
     others = std::max(others, rank.other + rank.counts);
   }
   if (integrated_ && budgets_.host_bytes != 0) {
     const int64_t limit = others + budgets_.host_bytes;
     if (!budgets_.limited() || limit < budgets_.device_bytes) return PlanIntegrated(limit);
-  } else if (budgets_.host_bytes != 0 && budgets_.host_bytes < plan_.cpu_bytes) {
-    return WithArgument(
-        InvalidArgument("option host_weight_bytes = ", budgets_.host_bytes, "; at least ",
-                        plan_.cpu_bytes, " are needed for the ", plan_.on_cpu(),
-                        " experts that the CPU computes (cpu_experts = ", budgets_.cpu_experts,
-                        ")"),
-        "host_weight_bytes");
   }
-  plan_.on_device = plan_.placed();
+  plan_.on_device = plan_.all();
   if (!budgets_.limited() || budgets_.device_bytes >= most) return plan_;
 
   // Without experts on disk. An integrated GPU has these in place of any on the host.
@@ -304,7 +295,7 @@ absl::StatusOr<ResidencyPlan> Planner::Plan() {
   const auto fits = [&](int64_t streams) {
     plan_.streams = streams;
     plan_.on_device = OnDevice(device_bytes);
-    plan_.on_host = plan_.placed() - plan_.on_device;
+    plan_.on_host = plan_.all() - plan_.on_device;
     return budgets_.host_bytes == 0 || budgets_.host_bytes >= plan_.host_bytes();
   };
   if (fits(StreamsIn(device_bytes)) || fits(0)) return plan_;
@@ -319,13 +310,11 @@ absl::StatusOr<ResidencyPlan> Planner::PlanDisk(int64_t device_bytes) {
   }
   int64_t host = 0;  // bytes of experts there
   if (!integrated_) {
-    host = budgets_.host_bytes - stage - plan_.cpu_bytes;
+    host = budgets_.host_bytes - stage;
     if (host < 0) {
       return WithArgument(
-          InvalidArgument("option host_weight_bytes = ", budgets_.host_bytes, "; at least ",
-                          stage + plan_.cpu_bytes, " are needed to read experts from disk",
-                          plan_.cpu_bytes > 0 ? " and for the CPU's experts" : "", ", or ",
-                          plan_.host_bytes(),
+          InvalidArgument("option host_weight_bytes = ", budgets_.host_bytes, "; at least ", stage,
+                          " are needed to read experts from disk, or ", plan_.host_bytes(),
                           " for all experts that do not fit "
                           "device_weight_bytes = ",
                           device_bytes),
@@ -352,10 +341,10 @@ absl::StatusOr<ResidencyPlan> Planner::PlanDisk(int64_t device_bytes) {
   if (uses_host) plan_.streams = StreamsIn(device_bytes);
   plan_.on_device = OnDevice(device_bytes);
   plan_.on_host = uses_host
-                      ? std::min(all_.CountIn(all_.First(plan_.on_device) + host), plan_.placed()) -
+                      ? std::min(all_.CountIn(all_.First(plan_.on_device) + host), plan_.all()) -
                             plan_.on_device
                       : 0;
-  plan_.on_disk = plan_.placed() - plan_.on_device - plan_.on_host;
+  plan_.on_disk = plan_.all() - plan_.on_device - plan_.on_host;
   return plan_;
 }
 
@@ -444,13 +433,6 @@ absl::Status ExpectHostRoom(const ResidencyPlan& plan, int64_t here, int64_t ran
                             std::optional<int64_t> available) {
   const int64_t bytes = plan.host_bytes() * here / ranks;
   if (!available || bytes <= *available) return absl::OkStatus();
-  if (plan.cpu_bytes > *available) {
-    return WithArgument(
-        OutOfHostMemory("the machine has ", *available, " bytes of memory available; the ",
-                        plan.on_cpu(), " experts of option cpu_experts = ", plan.cpu_experts,
-                        " take ", plan.cpu_bytes),
-        "cpu_experts");
-  }
   return WithArgument(
       OutOfHostMemory("the machine has ", *available, " bytes of memory available; ", plan.on_host,
                       plan.on_device > 0 ? " experts beyond device_weight_bytes take "
@@ -512,9 +494,6 @@ ExpertSlots::ExpertSlots(const ResidencyPlan& plan, const RankBytes& bytes, Devi
         break;
       case ExpertTier::kDisk:
         slot = kOnDisk;
-        break;
-      case ExpertTier::kCpu:
-        slot = kNoSlot;
         break;
     }
   }

@@ -28,8 +28,6 @@ namespace dsv4 {
 struct ExpertBudgets {
   int64_t device_bytes = 0;  // of all weights, on each device
   int64_t host_bytes = 0;    // of experts in host memory, of all devices together
-  // The CPU computes this many experts of each block, the last ones. Changes the bits of results.
-  int64_t cpu_experts = 0;
   // For verification:
   bool least = false;        // device_bytes is the smallest possible
   uint64_t shuffle = 0;      // not 0: experts move at random with this seed, as often as possible
@@ -49,7 +47,6 @@ struct RankBytes {
   int64_t counts = 0;                    // counters and streaming, if experts lie on the host
   int64_t stage = 0;                     // host memory for reads from disk
   int64_t pack = 0;                      // to pack the experts that were read
-  int64_t cpu = 0;                       // host memory for the experts that the CPU computes
   std::array<int64_t, 3> matrices = {};  // of w1, w3 and w2 of the largest expert
   // Bytes of w1, w3 and w2 of an expert of each block; empty: all blocks are alike.
   std::vector<std::array<int64_t, 3>> blocks{};
@@ -82,8 +79,7 @@ inline constexpr int64_t kMostStreamSlots = 64;
 // keep a disk busy.
 inline constexpr int64_t kWaveExperts = 4;
 
-// kCpu: in host memory, where only the CPU reads it.
-enum class ExpertTier : int32_t { kDevice, kHost, kDisk, kCpu };
+enum class ExpertTier : int32_t { kDevice, kHost, kDisk };
 
 // Slots of one size, for the experts of some blocks.
 struct SlotClass {
@@ -102,20 +98,15 @@ struct ResidencyPlan {
                              // streamed in passes of many rows
   int64_t expert_bytes = 0;  // of all ranks together; in the mean, if experts differ
   int64_t stage_bytes = 0;   // of host memory, for reads from disk, of all ranks together
-  int64_t cpu_experts = 0;   // the last experts of each block, which the CPU computes
-  int64_t cpu_bytes = 0;     // host memory of these
   std::vector<SlotClass> classes{};  // empty: all experts have one size
   std::vector<int32_t> class_of{};   // [blocks]; empty as well
   // [blocks * experts], of a profile (lib/experts/expert_profile.h); null: none
   std::shared_ptr<const std::vector<int64_t>> places{};
 
   int64_t all() const { return blocks * experts; }
-  int64_t on_cpu() const { return blocks * cpu_experts; }
-  int64_t placed() const { return all() - on_cpu(); }  // computed by devices
-  bool IsCpus(ExpertId id) const { return id.expert >= experts - cpu_experts; }
   int64_t device_slots() const { return on_device + spare + guests + streams; }
   // Whether all experts are on devices and stay where they are.
-  bool IsWhole() const { return on_device == placed() && device_slots() == on_device; }
+  bool IsWhole() const { return on_device == all() && device_slots() == on_device; }
 
   // Classes are numbered; without `classes` there is one, 0.
   int32_t class_count() const { return classes.empty() ? 1 : static_cast<int32_t>(classes.size()); }
@@ -145,27 +136,24 @@ struct ResidencyPlan {
   int64_t host_expert_bytes() const { return BytesOf(on_device, on_host); }
   int64_t disk_bytes() const { return BytesOf(on_device + on_host, on_disk); }
   int64_t all_bytes() const { return BytesOf(0, all()); }
-  int64_t host_bytes() const { return host_expert_bytes() + stage_bytes + cpu_bytes; }
+  int64_t host_bytes() const { return host_expert_bytes() + stage_bytes; }
 
   // The first place of an expert.
   ExpertTier TierOf(ExpertId id) const {
-    if (IsCpus(id)) return ExpertTier::kCpu;
     const int64_t place = PlaceOf(id);
     if (place < on_device) return ExpertTier::kDevice;
     return place < on_device + on_host ? ExpertTier::kHost : ExpertTier::kDisk;
   }
   // The expert's rank in the order in which tiers are filled: by `places`, else the first expert of
-  // each block, then the second, and so on. The CPU's experts come last. With `places`, too, the
-  // expert has the class of the one that would be there.
+  // each block, then the second, and so on. With `places`, too, the expert has the class of the one
+  // that would be there.
   int64_t PlaceOf(ExpertId id) const {
     if (places != nullptr) return (*places)[static_cast<size_t>(id.block * experts + id.expert)];
     return id.expert * blocks + id.block;
   }
   // Experts of one block at first, without `places`: spread evenly over the blocks.
   int64_t OnDevice(int64_t block) const { return Of(on_device, block); }
-  int64_t OnDisk(int64_t block) const {
-    return experts - cpu_experts - Of(on_device + on_host, block);
-  }
+  int64_t OnDisk(int64_t block) const { return experts - Of(on_device + on_host, block); }
 
  private:
   int64_t Of(int64_t count, int64_t block) const {
@@ -176,8 +164,7 @@ struct ResidencyPlan {
 };
 
 // Places as many experts on the devices as the budgets allow, then on the host. Each class of slots
-// gets of every tier its share of the experts. The CPU's experts take their part of the host's
-// budget (of device_bytes if integrated) first.
+// gets of every tier its share of the experts.
 // `integrated`: device memory is host memory. Experts then lie there once; device_bytes limits them
 // together with all other weights and the memory for reads from disk, host_bytes without the other
 // weights.
@@ -215,10 +202,6 @@ struct ExpertTraffic {
   int64_t prefetched = 0;  // disk_reads before the layers, of experts known from token ids
   int64_t disk_bytes = 0;
   double disk_seconds = 0;
-  // Experts that the CPU computed, their bytes, and the time for that.
-  int64_t cpu_reads = 0;
-  int64_t cpu_bytes = 0;
-  double cpu_seconds = 0;
   ExpertTraffic operator+(const ExpertTraffic& other) const {
     return {device_reads + other.device_reads,
             host_reads + other.host_reads,
@@ -232,10 +215,7 @@ struct ExpertTraffic {
             disk_reads + other.disk_reads,
             prefetched + other.prefetched,
             disk_bytes + other.disk_bytes,
-            disk_seconds + other.disk_seconds,
-            cpu_reads + other.cpu_reads,
-            cpu_bytes + other.cpu_bytes,
-            cpu_seconds + other.cpu_seconds};
+            disk_seconds + other.disk_seconds};
   }
 };
 
@@ -265,12 +245,12 @@ class ExpertSlots {
 
   ExpertTier TierOf(ExpertId id) const {
     const int64_t slot = SlotOf(id);
-    if (slot < 0) return slot == kNoSlot ? ExpertTier::kCpu : ExpertTier::kDisk;
+    if (slot < 0) return ExpertTier::kDisk;
     return slot < plan_.device_slots() ? ExpertTier::kDevice : ExpertTier::kHost;
   }
   bool OnDevice(ExpertId id) const { return TierOf(id) == ExpertTier::kDevice; }
 
-  // Device slots are numbered from 0, host slots follow. -1: on disk; -2: the CPU's.
+  // Device slots are numbered from 0, host slots follow. -1: on disk.
   int64_t SlotOf(ExpertId id) const { return slot_of_[IndexOf(id)]; }
   std::byte* Slot(int64_t slot) const { return starts_[static_cast<size_t>(slot)]; }
   // Bytes of an expert of the block, in any of the slots of its class.
@@ -301,7 +281,7 @@ class ExpertSlots {
   }
 
  private:
-  static constexpr int64_t kOnDisk = -1, kNoSlot = -2;
+  static constexpr int64_t kOnDisk = -1;
   // Ends of w1, w3 and w2 in a slot.
   const std::array<int64_t, 3>& EndsOf(int64_t block) const {
     return ends_[static_cast<size_t>(block)];

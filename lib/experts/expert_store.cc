@@ -55,7 +55,7 @@ int64_t ExpertStore::PackBytes(const WeightPacker::Stage& stage) {
 
 int64_t ExpertStore::device_bytes() const {
   return ExpertSlots::DeviceBytes(plan_, sizes_) +
-         (plan_.on_device < plan_.placed() ? sizes_.counts : 0) +
+         (plan_.on_device < plan_.all() ? sizes_.counts : 0) +
          (plan_.on_disk > 0 ? sizes_.pack : 0);
 }
 
@@ -64,18 +64,11 @@ absl::Status ExpertStore::Allocate(Device* device, Place place) {
                                                            "experts beyond the device's budget"));
   slots_ = ExpertSlots(plan_, sizes_, device, place(ExpertSlots::DeviceBytes(plan_, sizes_)),
                        host_memory_.data());
-  DSV4_ASSIGN_OR_RETURN(cpu_experts_, CpuExperts::Allocate(plan_));
   if (plan_.on_disk > 0) sources_.resize(static_cast<size_t>(plan_.all()));
   return absl::OkStatus();
 }
 
 void ExpertStore::Keep(ExpertId id, int matrix, ExpertSource source, ExpertMatrix* view) {
-  if (plan_.IsCpus(id)) {
-    cpu_experts_.Keep(id, matrix, source.stored);
-    view->data = view->scale = nullptr;
-    view->f32_scale = nullptr;
-    return;
-  }
   view->format = source.runs_as;
   WeightPacker::Point(
       WeightPacker::At(slots_.At(id.block, plan_.guest_slot(plan_.ClassOf(id.block)), matrix),
@@ -87,7 +80,7 @@ void ExpertStore::Keep(ExpertId id, int matrix, ExpertSource source, ExpertMatri
 absl::Status ExpertStore::Open(Parts parts, Place place) {
   experts_per_token_ = static_cast<int32_t>(parts.config->num_experts_per_tok);
   const bool first = parts.rank == 0;
-  if (plan_.on_device < plan_.placed()) {
+  if (plan_.on_device < plan_.all()) {
     if (first) {
       DSV4_ASSIGN_OR_RETURN(read_times_, MeasureExpertReads(slots_));
       share_of_bytes_ = ShareOf(plan_, sizes_);
@@ -117,8 +110,6 @@ absl::Status ExpertStore::Open(Parts parts, Place place) {
                                 .memory = after_counts + CallBytes(plan_.blocks)});
     }
   }
-  // Experts on disk are counted where the host sees the choice, else by gates.
-  ExpertUse* const counted = first && plan_.on_disk > 0 ? parts.use : nullptr;
   if (plan_.on_disk > 0) {
     pack_stage_.data = place(sizes_.pack);
     pack_stage_.scale = pack_stage_.data + Aligned(pack_stage_.data_bytes);
@@ -130,34 +121,22 @@ absl::Status ExpertStore::Open(Parts parts, Place place) {
                                                          .slots = &slots_,
                                                          .sources = std::move(sources_),
                                                          .plain_reads = parts.budgets.plain_reads,
-                                                         .use = counted,
+                                                         .use = first ? parts.use : nullptr,
                                                          .by_token = std::move(parts.by_token),
                                                          .experts_per_token = experts_per_token_},
                                                         std::move(stage)));
-  }
-  if (plan_.cpu_experts > 0) {
-    DSV4_ASSIGN_OR_RETURN(share_, CpuShare::Open({.config = parts.config,
-                                                  .plan = plan_,
-                                                  .device = slots_.device(),
-                                                  .rows = parts.rows,
-                                                  .cpu = parts.cpu,
-                                                  .dispatch = parts.cpu_dispatch,
-                                                  .experts = std::move(cpu_experts_),
-                                                  .use = counted}));
   }
   return absl::OkStatus();
 }
 
 // From kChoices choices of each expert on, a pass chooses nearly all experts of a block, when all
 // are chosen alike.
-absl::Status ExpertStore::Reserve(int32_t rows, int32_t recorded_rows) {
+void ExpertStore::set_recorded_rows(int32_t recorded_rows) {
   constexpr int64_t kChoices = 2;  // 1 expert in e^2 is not chosen
-  if (streamer_ != nullptr) {
-    stream_rows_ = std::max(
-        static_cast<int32_t>(CeilDiv<int64_t>(kChoices * plan_.experts, experts_per_token_)),
-        recorded_rows + 1);
-  }
-  return share_ == nullptr ? absl::OkStatus() : share_->Reserve(rows);
+  if (streamer_ == nullptr) return;
+  stream_rows_ =
+      std::max(static_cast<int32_t>(CeilDiv<int64_t>(kChoices * plan_.experts, experts_per_token_)),
+               recorded_rows + 1);
 }
 
 absl::Status ExpertStore::BeginStep() {
@@ -211,45 +190,30 @@ absl::Status ExpertStore::ForEachWave(int32_t block, const ExpertFfnParams& ffn,
                                       const WaveBuffers& buffers, RunWave run) {
   const int64_t pairs = int64_t{ffn.rows} * ffn.experts_per_token;
   if (pages_ != nullptr) pages_->Choose(block, {ffn.experts, static_cast<size_t>(pairs)});
-  // Whether the CPU computes some of the chosen experts, and whether the others are in slots.
-  bool shares = false, in_slots = true;
-  if (share_ != nullptr) {
-    DSV4_ASSIGN_OR_RETURN(shares, share_->Begin(block, ffn));
-  }
-  if (fetcher_ != nullptr && share_ != nullptr) {
-    in_slots = fetcher_->Begin(block, share_->own());
-  } else if (fetcher_ != nullptr) {
+  bool in_slots = true;  // all of the chosen experts
+  if (fetcher_ != nullptr) {
     DSV4_ASSIGN_OR_RETURN(in_slots, fetcher_->Begin(block, ffn.experts, pairs));
   }
-  if (in_slots && !shares) return RunAtOnce(block, ffn, buffers, run);
+  if (in_slots) return RunAtOnce(block, ffn, buffers, run);
 
-  const auto choose = [&](absl::Span<const int32_t> experts) {
+  const auto choose = [&] {
     return slots_.device()->Upload(reinterpret_cast<std::byte*>(buffers.experts),
-                                   reinterpret_cast<const std::byte*>(experts.data()),
+                                   reinterpret_cast<const std::byte*>(fetcher_->wave().data()),
                                    pairs * static_cast<int64_t>(sizeof(int32_t)));
   };
   Wave wave = FirstWave(block, ffn, buffers);
   wave.ffn.experts = buffers.experts;
-  DSV4_RETURN_IF_ERROR(
-      choose(fetcher_ != nullptr ? absl::MakeConstSpan(fetcher_->wave()) : share_->own()));
+  DSV4_RETURN_IF_ERROR(choose());
   DSV4_RETURN_IF_ERROR(run(wave));
   wave.streamer = nullptr;
   wave.ffn.wave = ExpertWave::kNext;
-  const auto run_others = [&]() -> absl::Status {
-    while (fetcher_->more()) {
-      DSV4_RETURN_IF_ERROR(fetcher_->Next());
-      DSV4_RETURN_IF_ERROR(choose(fetcher_->wave()));
-      wave.sums = !shares && !fetcher_->more();
-      DSV4_RETURN_IF_ERROR(run(wave));
-    }
-    return absl::OkStatus();
-  };
-  if (!shares) return run_others();
-  DSV4_RETURN_IF_ERROR(in_slots ? share_->Compute(buffers.outputs)
-                                : share_->Compute(buffers.outputs, run_others));
-  wave.ffn.wave = ExpertWave::kSum;
-  wave.ffn.experts = ffn.experts;
-  return run(wave);
+  while (fetcher_->more()) {
+    DSV4_RETURN_IF_ERROR(fetcher_->Next());
+    DSV4_RETURN_IF_ERROR(choose());
+    wave.sums = !fetcher_->more();
+    DSV4_RETURN_IF_ERROR(run(wave));
+  }
+  return absl::OkStatus();
 }
 
 ExpertTraffic ExpertStore::traffic() const {
@@ -258,7 +222,6 @@ ExpertTraffic ExpertStore::traffic() const {
   if (mover_ != nullptr) traffic = traffic + mover_->traffic();
   if (fetcher_ != nullptr) traffic = traffic + fetcher_->traffic();
   if (streamer_ != nullptr) traffic = traffic + streamer_->traffic();
-  if (share_ != nullptr) traffic = traffic + share_->traffic();
   const auto own = [&](int64_t bytes) { return static_cast<double>(bytes) * share_of_bytes_; };
   traffic.device_seconds = own(traffic.device_bytes) * read_times_.device;
   traffic.host_seconds = own(traffic.host_bytes) * read_times_.host;

@@ -7,7 +7,6 @@
 // - ExpertMover: moves experts between device and host memory between two steps.
 // - ExpertFetcher: reads experts from disk after a gate.
 // - ExpertStreamer: copies the host's experts to the device for passes of many rows.
-// - CpuShare: the CPU computes some of the experts.
 // - ExpertPages: pages of experts that the CPU's kernels read from mapped files.
 //
 // To add a format of experts: lib/packing has its values, sizes and packing, and kernels run it. A
@@ -29,11 +28,9 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/op/moe.h"
-#include "kernels/registry/dispatch.h"
 #include "lib/config/config.h"
 #include "lib/config/shard.h"
 #include "lib/device/device.h"
-#include "lib/experts/cpu_share.h"
 #include "lib/experts/expert_fetcher.h"
 #include "lib/experts/expert_mover.h"
 #include "lib/experts/expert_pages.h"
@@ -67,13 +64,11 @@ class ExpertStore {
   // RankBytes::pack.
   static int64_t PackBytes(const WeightPacker::Stage& stage);
   int64_t device_bytes() const;
-  // Whether some experts are read from disk in a pass, and whether their failures must be told to
-  // other ranks.
+  // Whether some experts are read from disk in a pass. It then waits after each gate for the host,
+  // so it cannot be recorded, and failures of its reads must be told to other ranks.
   bool reads_disk() const { return plan_.on_disk > 0; }
-  // Whether a pass waits after each gate for the host. Such a pass cannot be recorded.
-  bool host_acts_after_gate() const { return reads_disk() || plan_.cpu_experts > 0; }
   // Whether a block may be computed in several waves, which need WaveBuffers.
-  bool takes_waves() const { return host_acts_after_gate() || plan_.streams > 0; }
+  bool takes_waves() const { return reads_disk() || plan_.streams > 0; }
 
   // For the loader: Allocate; then each matrix of each expert is copied to its slot or kept; then
   // Open. Errors of all: OutOfHostMemory, DeviceLost.
@@ -83,8 +78,8 @@ class ExpertStore {
   std::byte* At(ExpertId id, int matrix) const {
     return slots_.At(id.block, slots_.SlotOf(id), matrix);
   }
-  // Keeps a matrix of an expert without a slot: copies it for the CPU, or remembers where it lies
-  // on disk. `view`, of kernels, becomes empty, or points to the slot for experts that are fetched.
+  // Remembers where a matrix of an expert without a slot lies on disk. `view`, of kernels, points
+  // to the slot for experts that are fetched.
   void Keep(ExpertId id, int matrix, ExpertSource source, ExpertMatrix* view);
   struct Parts {
     const ModelConfig* config = nullptr;
@@ -98,19 +93,16 @@ class ExpertStore {
     // For the first blocks, the experts of each token: [vocab, experts_per_token] in host memory.
     std::vector<const int32_t*> by_token{};
     ExpertUse* use = nullptr;  // the first rank counts for all
-    HostRows rows{};           // of the rank's kernels
-    Device* cpu = nullptr;     // computes the CPU's share
-    Dispatch* cpu_dispatch = nullptr;
   };
-  // Other errors: those of CpuShare::Open and ExpertFetcher::Open.
+  // Other errors: those of ExpertFetcher::Open.
   absl::Status Open(Parts parts, Place place);
   // Null: experts are not mapped, or all of them may stay in memory.
   ExpertPages* pages() const { return pages_.get(); }
 
   // For the pass.
-  // Called before the first pass. `rows`: of the largest. Experts are streamed in passes of more
-  // than `recorded_rows` rows that choose nearly all of them. Errors: OutOfHostMemory.
-  absl::Status Reserve(int32_t rows, int32_t recorded_rows);
+  // Called before the first pass. Experts are streamed in passes of more than `recorded_rows` rows
+  // that choose nearly all of them.
+  void set_recorded_rows(int32_t recorded_rows);
   // Called before each main pass, when the device is idle: moves experts. Errors: DeviceLost.
   absl::Status BeginStep();
   // Called before a pass that is not recorded. `tokens`: of the main layers, whose experts may
@@ -144,8 +136,8 @@ class ExpertStore {
   };
   using RunWave = absl::FunctionRef<absl::Status(const Wave& wave)>;
   // Called after the gate of a block, with its whole operator. Calls `run` for each wave; all ranks
-  // have the same waves. Where host_acts_after_gate(), waits for the device first. Errors: those of
-  // `run`; DeviceLost; the CPU kernel's.
+  // have the same waves. Where reads_disk(), waits for the device first. Errors: those of `run`;
+  // DeviceLost.
   absl::Status ForEachWave(int32_t block, const ExpertFfnParams& ffn, const WaveBuffers& buffers,
                            RunWave run);
   // Calls `run` for each kind of wave that a pass may have, so that the device loads their kernels.
@@ -166,7 +158,6 @@ class ExpertStore {
   Buffer host_memory_;
   ExpertSlots slots_;
   std::vector<std::array<ExpertSource, 3>> sources_;  // [blocks * experts], until Open
-  CpuExperts cpu_experts_;                            // until Open
   ExpertReadTimes read_times_;                        // of the first rank
   double share_of_bytes_ = 0;                         // the first rank's, of all ranks' bytes
   int32_t experts_per_token_ = 0;
@@ -174,7 +165,6 @@ class ExpertStore {
   std::unique_ptr<ExpertMover> mover_;  // null: no expert lies on the host
   std::unique_ptr<ExpertFetcher> fetcher_;    // null: none lies on disk
   std::unique_ptr<ExpertStreamer> streamer_;  // null: none is streamed
-  std::unique_ptr<CpuShare> share_;           // null: the CPU computes none
   std::unique_ptr<ExpertPages> pages_;
 };
 

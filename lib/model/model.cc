@@ -77,8 +77,7 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Parts& parts, const S
   model->copy_from_.resize(static_cast<size_t>(limits.rows));
   model->copy_to_.resize(model->copy_from_.size());
   RecordedPasses& recorded = model->recorded_;
-  DSV4_RETURN_IF_ERROR(
-      parts.experts->Reserve(limits.rows, recorded.records() ? recorded.limits().rows : 0));
+  parts.experts->set_recorded_rows(recorded.records() ? recorded.limits().rows : 0);
   DSV4_RETURN_IF_ERROR(recorded.Record());
   return model;
 }

@@ -88,7 +88,7 @@ absl::Status RunMoe(const ForwardContext& c, int64_t layer, const MoeWeights& w)
   if (c.planning) return run({.ffn = ffn});
   const ExpertStore::WaveBuffers buffers{c.act.wave_experts, c.act.expert_outputs};
   if (c.loading) return c.experts->ForEachKind(ffn, buffers, run);
-  if (c.communicator != nullptr && c.experts->host_acts_after_gate()) {
+  if (c.communicator != nullptr && c.experts->reads_disk()) {
     DSV4_RETURN_IF_ERROR(c.communicator->Synchronize());  // before the host waits for the device
   }
   return c.experts->ForEachWave(w.block, ffn, buffers, run);

@@ -54,9 +54,7 @@ class RecordedPasses {
   RecordedPasses(RunningPass* pass, DraftPasses* drafts, Runner runner);
 
   // Whether steps of few rows are recorded.
-  bool records() const {
-    return pass_.parts.graphs && !pass_.parts.experts->host_acts_after_gate();
-  }
+  bool records() const { return pass_.parts.graphs && !pass_.parts.experts->reads_disk(); }
   // Limits of the steps that are recorded, where records().
   StepLimits limits() const;
   // Bytes of the graphs' inputs; places them at `memory` unless it is null.

@@ -149,12 +149,13 @@ absl::StatusOr<ParsedSession> ParseSessionImage(absl::Span<const uint8_t> image,
   }
   for (const OtherCache& other : others) {
     if (header.identity.cache != other.cache) continue;
-    return VersionMismatch(source, ": was saved with ", other.difference);
+    return VersionMismatch(source, ": was saved with rows in cache format ", other.format,
+                           ", which is not the engine's");
   }
   if (header.identity.cache != expected.cache) {
     return VersionMismatch(source,
-                           ": was saved by an engine with other numerics, cache_format, drafter, "
-                           "max_draft_tokens or cpu_experts");
+                           ": was saved by an engine with other numerics, cache_format, drafter or "
+                           "max_draft_tokens, or with an option that this library does not have");
   }
   if (!Plausible(header.counts, bytes)) {
     return Corrupt(source, ": the saved session is inconsistent: its counts do not fit its ", bytes,

@@ -15,7 +15,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -30,9 +29,9 @@ struct SessionIdentity {
   ContentHash weights, tokenizer, cache;
 };
 
-// SessionIdentity::cache of an engine that differs in one option, for error messages.
+// SessionIdentity::cache of an engine with another cache format, for error messages.
 struct OtherCache {
-  std::string difference;  // for "was saved with "; names the option, and what the engine has
+  const char* format;
   ContentHash cache;
 };
 

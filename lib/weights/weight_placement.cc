@@ -46,7 +46,7 @@ absl::Status WeightPlacement::Plan(const std::vector<WeightSpec>& specs) {
                         PlanResidency(targets_.budgets, blocks, config_.n_routed_experts, sizes,
                                       targets_.ranks.front().device->integrated()));
   const ResidencyPlan& plan = weights_->residency_;
-  if (plan.on_device < plan.placed()) DSV4_RETURN_IF_ERROR(weights_->CountUse(targets_.profile));
+  if (plan.on_device < plan.all()) DSV4_RETURN_IF_ERROR(weights_->CountUse(targets_.profile));
   for (size_t rank = 0; rank < ranks; ++rank) {
     weights_->experts_.push_back(std::make_unique<ExpertStore>(plan, sizes[rank], stages[rank]));
     int64_t& bytes = weights_->ranks_[rank].bytes;
@@ -106,8 +106,6 @@ absl::Status WeightPlacement::PlanWeight(const WeightSpec& spec, int64_t n,
     const int64_t size = WeightPacker::PackedBytes(format, n, spec.k);
     if (spec.expert.expert < 0) {
       bytes->other += size;
-    } else if (spec.expert.expert >= config_.n_routed_experts - targets_.budgets.cpu_experts) {
-      bytes->cpu += CpuExperts::BytesOf(FormatOf(spec), BlocksOf(spec), n, spec.k);
     } else {
       const auto matrix = static_cast<size_t>(spec.matrix),
                  block = static_cast<size_t>(spec.expert.block);
@@ -277,10 +275,7 @@ absl::Status WeightPlacement::OpenExperts(size_t rank) {
                                          .packer = WeightPacker(target.device, target.dispatch),
                                          .blocks = MoeLayersOf(&weights_->ranks_[rank].views),
                                          .by_token = std::move(by_token),
-                                         .use = weights_->use_.get(),
-                                         .rows = target.dispatch->rows(),
-                                         .cpu = targets_.cpu.device,
-                                         .cpu_dispatch = targets_.cpu.dispatch},
+                                         .use = weights_->use_.get()},
                                         [&](int64_t bytes) { return uploads_[rank].Place(bytes); });
 }
 

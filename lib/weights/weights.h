@@ -41,7 +41,6 @@ struct WeightTarget {
 struct WeightTargets {
   Shards shards;
   std::vector<WeightTarget> ranks;  // [shards.ranks]
-  WeightTarget cpu{};               // computes budgets.cpu_experts of each block; one rank only
   ExpertBudgets budgets{};          // without devices with memory of their own: host_bytes only
   // Free memory of the machine in bytes, if known. Without devices with memory of their own and
   // without a budget, experts beyond it stay on disk.

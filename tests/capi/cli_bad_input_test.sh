@@ -82,7 +82,6 @@ refused 3 'cache_format' -m "$model" --cache-format f32 -p Hi
 refused 3 'tuning_dir = tables|backend cpu' -m "$model" --backend cpu --tuning tables -p Hi
 refused 2 'device cpu:7' -m "$model" --devices 7 -p Hi
 refused 2 '--device-weights|"x"' -m "$model" --device-weights x -p Hi
-refused 3 'cpu_experts = 4|backend cpu' -m "$model" --backend cpu --cpu-experts 4 -p Hi
 refused 2 'devices names 0 twice' -m "$model" --devices 0,0 -p Hi
 refused 2 '--load|--tools cannot be combined' -m "$model" --load file --tools file -p Hi
 refused 2 '--raw|-s cannot be combined' -m "$model" --raw -s system -p Hi

@@ -119,8 +119,7 @@ static void test_settings(void) {
   } cases[] = {
       {"numeric=exact", DSV4_ERR_INVALID_ARGUMENT,
        "options.settings[1] has the unknown key \"numeric\"; known keys: cache_format, canary, "
-       "cpu_experts, drafter_model, expert_profile, expert_profiles, numerics, step_limit_seconds, "
-       "tuning_dir"},
+       "drafter_model, expert_profile, expert_profiles, numerics, step_limit_seconds, tuning_dir"},
       {"numerics", DSV4_ERR_INVALID_ARGUMENT, "is \"numerics\"; expected KEY=VALUE"},
       {"", DSV4_ERR_INVALID_ARGUMENT, "expected KEY=VALUE"},
       {NULL, DSV4_ERR_INVALID_ARGUMENT, "options.settings[1] is NULL"},
@@ -139,11 +138,6 @@ static void test_settings(void) {
       {"step_limit_seconds=nan", DSV4_ERR_INVALID_ARGUMENT, "expected 0 (no limit) to 86400"},
       {"tuning_dir=tables", DSV4_ERR_UNSUPPORTED,
        "option tuning_dir = tables: backend cpu has no tuning tables"},
-      {"cpu_experts=many", DSV4_ERR_INVALID_ARGUMENT, "expected a number"},
-      {"cpu_experts=-1", DSV4_ERR_INVALID_ARGUMENT, "cpu_experts = -1 is not in 0..15"},
-      {"cpu_experts=16", DSV4_ERR_INVALID_ARGUMENT, "cpu_experts = 16 is not in 0..15"},
-      {"cpu_experts=4", DSV4_ERR_UNSUPPORTED,
-       "option cpu_experts = 4: backend cpu computes all experts on the CPU"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     const char* const settings[] = {"numerics=published", cases[i].setting};

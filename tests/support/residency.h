@@ -24,13 +24,12 @@ inline EnginePlan PlanOf(const ExpertBudgets& budgets) {
   return *std::move(plan);
 }
 
-// As few experts on the device as possible, `on_host` on the host and the others on disk, except
-// the CPU's.
-inline ExpertBudgets MostOnDisk(int64_t on_host, int64_t cpu_experts = 0) {
-  ExpertBudgets budgets{.cpu_experts = cpu_experts, .least = true};
+// As few experts on the device as possible, `on_host` on the host and the others on disk.
+inline ExpertBudgets MostOnDisk(int64_t on_host) {
+  ExpertBudgets budgets{.least = true};
   budgets.host_bytes = PlanOf(budgets).info().residency.host_bytes() - 1;
   const ResidencyPlan plan = PlanOf(budgets).info().residency;
-  budgets.host_bytes = plan.stage_bytes + plan.cpu_bytes + on_host * plan.expert_bytes;
+  budgets.host_bytes = plan.stage_bytes + on_host * plan.expert_bytes;
   return budgets;
 }
 

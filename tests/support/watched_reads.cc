@@ -9,14 +9,12 @@
 namespace dsv4::test {
 
 std::atomic<int> reads_before_failure = kNoFailure;
-std::atomic<int> reads_begun = 0;
 
 }  // namespace dsv4::test
 
 extern "C" {
 ssize_t __real_pread(int file, void* to, size_t bytes, off_t offset);
 ssize_t __wrap_pread(int file, void* to, size_t bytes, off_t offset) {
-  ++dsv4::test::reads_begun;
   int left = dsv4::test::reads_before_failure;
   while (left > 0 && !dsv4::test::reads_before_failure.compare_exchange_weak(left, left - 1)) {
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain reads of files, which tests count and have fail. For executables that are linked with
+// Plain reads of files, which tests have fail. For executables that are linked with
 // watched_reads.cc and --wrap=pread.
 #pragma once
 
@@ -10,6 +10,5 @@ namespace dsv4::test {
 inline constexpr int kNoFailure = -1;
 // So many reads succeed, and all after them fail with EIO; kNoFailure: all succeed.
 extern std::atomic<int> reads_before_failure;
-extern std::atomic<int> reads_begun;
 
 }  // namespace dsv4::test

@@ -18,9 +18,9 @@
 namespace dsv4 {
 namespace {
 
-constexpr OptionSpec kOptions[] = {{"--backend"},        {"--threads"},     {"--devices"},
-                                   {"--device-weights"}, {"--cpu-experts"}, {"--write"},
-                                   {"--text"},           {"--tolerance"}};
+constexpr OptionSpec kOptions[] = {{"--backend"},        {"--threads"}, {"--devices"},
+                                   {"--device-weights"}, {"--write"},   {"--text"},
+                                   {"--tolerance"}};
 constexpr char kText[] =
     "The quick brown fox jumps over the lazy dog. Water boils at 100 degrees Celsius, and 17 + 25 "
     "= "

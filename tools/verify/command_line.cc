@@ -91,9 +91,6 @@ absl::StatusOr<ExpertBudgets> ParseBudgets(const Arguments& arguments) {
     return InvalidArgument("option --device-weights = ", text,
                            " is not a number of bytes or \"least\"");
   }
-  constexpr int64_t kMostExperts = 4096;
-  DSV4_RETURN_IF_ERROR(
-      arguments.Number<int64_t>("--cpu-experts", 0, kMostExperts, &budgets.cpu_experts));
   return budgets;
 }
 

@@ -73,7 +73,7 @@ absl::StatusOr<Backend> ParseBackend(const std::string& name);
 absl::StatusOr<std::vector<int32_t>> ParseDevices(const std::string& text);
 // The value of --cache-format; nullopt for "auto" and without the option.
 absl::StatusOr<std::optional<RowFormat>> ParseCacheFormat(const Arguments& arguments);
-// The values of --device-weights (a number of bytes or "least") and --cpu-experts.
+// The value of --device-weights: a number of bytes or "least".
 absl::StatusOr<ExpertBudgets> ParseBudgets(const Arguments& arguments);
 
 // --backend, --devices and --threads, which `options` has as fields.

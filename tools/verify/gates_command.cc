@@ -27,7 +27,7 @@ namespace {
 
 constexpr OptionSpec kOptions[] = {{"--backend"},        {"--threads"},      {"--devices"},
                                    {"--draft"},          {"--draft-length"}, {"--first-drafts"},
-                                   {"--device-weights"}, {"--cache-format"}, {"--cpu-experts"}};
+                                   {"--device-weights"}, {"--cache-format"}};
 constexpr int64_t kMaxGatesBytes = int64_t{64} << 20;
 constexpr int64_t kAnswerTokens = 160;  // the limit that the recorded answers were made with
 constexpr double kTolerance = 0.01;     // below the recorded pass rate

@@ -43,7 +43,6 @@ oracle     Writes the case's checkpoint, runs it, and prints the relative L2 dis
                    limit of the weights on each device; experts beyond it are on the host (cuda)
   --cache-format F rows of both engines: auto (default), packed, bf16, f32; or fp8_per_tensor:
                    published then compares cpu or cuda with the reference, not with recorded tensors
-  --cpu-experts N  experts of each layer that the CPU computes (cuda)
   --threads N      default: one per usable core
   --keep DIR       write the checkpoint to DIR and leave it there; default: a temporary folder
   --model PATH     this MODEL, whose figures were recorded, in place of the case's checkpoint;
@@ -63,7 +62,6 @@ gates      Answers the model folder's gates.json greedily and prints the pass ra
   --device-weights BYTES|least
                    limit of the weights on each device; experts beyond it are on the host (cuda)
   --cache-format F rows of the cache: auto (default), packed, bf16, fp8_per_tensor or f32
-  --cpu-experts N  experts of each layer that the CPU computes (cuda)
   --threads N      default: one per usable core
 hash       Prints the hash of all bytes of the weights, and the fingerprint that saved sessions carry.
   --expect HASH    the hash of all bytes must be this one
@@ -77,7 +75,6 @@ canary     Computes the prompt of the folder's dsv4_canary.json and prints the l
   --devices N,...  devices of that backend that split the model; default: its first
   --device-weights BYTES|least
                    limit of the weights on each device; experts beyond it are on the host (cuda)
-  --cpu-experts N  experts of each layer that the CPU computes (cuda)
   --threads N      default: one per usable core
 soak       Runs greedy sessions together, with up to 5 drafts, shared prefixes, forks, rewinds, saved and
            loaded sessions and cancels, and compares every token with that of undisturbed runs.

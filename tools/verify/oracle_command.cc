@@ -22,9 +22,9 @@ namespace dsv4 {
 namespace {
 
 constexpr OptionSpec kOptions[] = {
-    {"--mode"},           {"--backend"},      {"--prompt"},      {"--omit"},
-    {"--layers", false},  {"--threads"},      {"--keep"},        {"--devices"},
-    {"--device-weights"}, {"--cache-format"}, {"--cpu-experts"}, {"--model"},
+    {"--mode"},           {"--backend"},      {"--prompt"}, {"--omit"},
+    {"--layers", false},  {"--threads"},      {"--keep"},   {"--devices"},
+    {"--device-weights"}, {"--cache-format"}, {"--model"},
 };
 
 absl::StatusOr<Numerics> ParseMode(const std::string& name) {

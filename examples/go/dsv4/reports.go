@@ -28,11 +28,10 @@ type EngineInfo struct {
 	// the drafter in use, or NONE
 	Drafter        Drafter
 	MaxDraftTokens int32
-	// Routed experts of each layer that the CPU computes. device_experts, host_experts and
-	// disk_experts do not count them.
-	CPUExperts int32
 	// including the devices of the group's other processes
-	DeviceCount   int32
+	DeviceCount int32
+	// all-gathers in a step that computes logits; 0 on one device
+	StepExchanges int32
 	ContextTokens int64
 	CacheTokens   int64
 	// as in the setting of that name
@@ -65,16 +64,14 @@ type EngineInfo struct {
 	HostExperts   int64
 	// routed experts that stay in the checkpoint's files
 	DiskExperts int64
-	// Bytes of the experts in host memory, including those of cpu_experts, and of the buffers for
-	// reads from disk. Not part of weight_bytes.
+	// Bytes of the experts in host memory and of the buffers for reads from disk. Not part of
+	// weight_bytes.
 	HostWeightBytes uint64
 	// Bytes of routed experts that one token reads in all layers. If a fraction h of them is in
 	// device memory, the devices together read the fraction 1 - h from host memory or disk.
 	TokenExpertBytes uint64
 	// bytes that each device gathers for one token of a step
 	TokenExchangeBytes uint64
-	// all-gathers in a step that computes logits; 0 on one device
-	StepExchanges int64
 	// Predicted tokens per second: of one session without drafts, and of a long prompt. From the
 	// bytes of each kind of memory, table values for the rates of known devices (disk: 3 GB/s), and
 	// experts that are all chosen equally often. An expert_profile makes it faster. 0: not predicted.
@@ -107,8 +104,8 @@ func newEngineInfo(c *C.dsv4_engine_info) (out EngineInfo) {
 	out.PrefillChunkTokens = int32(c.prefill_chunk_tokens)
 	out.Drafter = Drafter(c.drafter)
 	out.MaxDraftTokens = int32(c.max_draft_tokens)
-	out.CPUExperts = int32(c.cpu_experts)
 	out.DeviceCount = int32(c.device_count)
+	out.StepExchanges = int32(c.step_exchanges)
 	out.ContextTokens = int64(c.context_tokens)
 	out.CacheTokens = int64(c.cache_tokens)
 	out.Numerics = C.GoString(c.numerics)
@@ -129,7 +126,6 @@ func newEngineInfo(c *C.dsv4_engine_info) (out EngineInfo) {
 	out.HostWeightBytes = uint64(c.host_weight_bytes)
 	out.TokenExpertBytes = uint64(c.token_expert_bytes)
 	out.TokenExchangeBytes = uint64(c.token_exchange_bytes)
-	out.StepExchanges = int64(c.step_exchanges)
 	out.PredictedDecodeTokensPerSecond = float64(c.predicted_decode_tokens_per_second)
 	out.PredictedPrefillTokensPerSecond = float64(c.predicted_prefill_tokens_per_second)
 	out.BackendReason = C.GoString(c.backend_reason)
@@ -222,12 +218,6 @@ type EngineMetrics struct {
 	DiskReadBytes uint64
 	// time that passes waited for these reads
 	DiskReadSeconds float64
-	// Experts that the CPU computed (cpu_experts), counted once per pass like host_expert_reads.
-	CPUExpertReads uint64
-	// their bytes, in the checkpoint's format
-	CPUReadBytes uint64
-	// time of these computations, which run concurrently with the device
-	CPUSeconds float64
 	// Tokens per second of one session: as dsv4_engine_info predicts them, without drafts, and as
 	// measured in the steps that decoded for one session alone, with its drafts. Measured is 0 before
 	// 256 such tokens.
@@ -285,9 +275,6 @@ func newEngineMetrics(c *C.dsv4_engine_metrics) (out EngineMetrics) {
 	out.DiskExpertReads = uint64(c.disk_expert_reads)
 	out.DiskReadBytes = uint64(c.disk_read_bytes)
 	out.DiskReadSeconds = float64(c.disk_read_seconds)
-	out.CPUExpertReads = uint64(c.cpu_expert_reads)
-	out.CPUReadBytes = uint64(c.cpu_read_bytes)
-	out.CPUSeconds = float64(c.cpu_seconds)
 	out.PredictedDecodeTokensPerSecond = float64(c.predicted_decode_tokens_per_second)
 	out.MeasuredDecodeTokensPerSecond = float64(c.measured_decode_tokens_per_second)
 	out.AlarmNonfiniteLogits = uint64(c.alarm_nonfinite_logits)

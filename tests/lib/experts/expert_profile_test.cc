@@ -87,10 +87,6 @@ TEST_CASE("experts that were used most come first, the others as without a profi
   // Without a profile: block 0's first, block 1's first, block 0's second, ...
   const std::vector<int64_t> places = PlacesByUse(plan, {2, 3, 10, {0, 9, 0, 4, 0, 9}});
   REQUIRE(places == std::vector<int64_t>{3, 0, 5, 2, 4, 1});
-  // Of each block the last one is the CPU's.
-  const ResidencyPlan shared{.blocks = 2, .experts = 3, .cpu_experts = 1};
-  REQUIRE(PlacesByUse(shared, {2, 3, 10, {0, 9, 0, 4, 0, 9}}) ==
-          std::vector<int64_t>{2, 0, 5, 1, 3, 4});
   // Experts of two sizes: each block keeps its places, every second one.
   const ResidencyPlan sizes{.blocks = 2, .experts = 3, .classes = {{}, {}}, .class_of = {0, 1}};
   REQUIRE(PlacesByUse(sizes, {2, 3, 10, {0, 9, 0, 4, 0, 9}}) ==

@@ -48,51 +48,6 @@ TEST_CASE("mapped experts stay in memory as far as a budget or the machine has r
   REQUIRE(MappedExpertRoom(800, 1000) == 0);
 }
 
-TEST_CASE("experts that the CPU computes are in host memory, and the others in tiers") {
-  RankBytes rank = kRank;
-  rank.cpu = 4 * 6 * 25;
-  const auto plan_of = [&](const ExpertBudgets& budgets, bool integrated = false) {
-    return PlanResidency(budgets, 4, 64, {&rank, 1}, integrated);
-  };
-  const auto all = plan_of({.cpu_experts = 6});
-  REQUIRE_OK(all);
-  REQUIRE(all->on_cpu() == 24);
-  REQUIRE(all->on_device == 256 - 24);
-  REQUIRE(all->on_host == 0);
-  REQUIRE(all->host_bytes() == 600);
-  REQUIRE(all->TierOf({.block = 3, .expert = 57}) == ExpertTier::kDevice);
-  REQUIRE(all->TierOf({.block = 0, .expert = 58}) == ExpertTier::kCpu);
-  // The host's budget has them, too: 600 bytes, 200 for reads, and room for 20 experts.
-  const auto tiers = plan_of({.device_bytes = 1050 + 70 + 100 * 30,
-                              .host_bytes = 600 + 200 + 20 * 30 + 29,
-                              .cpu_experts = 6});
-  REQUIRE_OK(tiers);
-  REQUIRE(tiers->on_host == 20);
-  REQUIRE(tiers->on_device == 59);
-  REQUIRE(tiers->on_disk == 232 - 79);
-  REQUIRE(tiers->OnDisk(0) == 58 - 20);
-  REQUIRE(tiers->host_bytes() == 600 + 200 + 20 * 30);
-  std::byte device[1], host[1];
-  const ExpertSlots slots(*tiers, rank, nullptr, device, host);
-  REQUIRE(slots.TierOf({.block = 2, .expert = 63}) == ExpertTier::kCpu);
-  REQUIRE(slots.TierOf({.block = 2, .expert = 57}) == ExpertTier::kDisk);
-  const auto least = [&](const ExpertBudgets& budgets) {
-    const absl::Status status = plan_of(budgets).status();
-    REQUIRE(absl::IsInvalidArgument(status));
-    return std::string(status.message());
-  };
-  REQUIRE_THAT(least({.host_bytes = 599, .cpu_experts = 6}), Catch::Contains("at least 600"));
-  REQUIRE_THAT(least({.device_bytes = 1050 + 70 + 100 * 30, .host_bytes = 799, .cpu_experts = 6}),
-               Catch::Contains("at least 800"));
-  // On an integrated GPU they take the device's bytes.
-  REQUIRE(plan_of({.device_bytes = 1000 + 232 * 30 + 600, .cpu_experts = 6}, true)->on_disk == 0);
-  REQUIRE(plan_of({.device_bytes = 1000 + 232 * 30 + 599, .cpu_experts = 6}, true)->on_disk > 0);
-  const absl::Status room = ExpectHostRoom(*all, 1, 1, 599);
-  REQUIRE(IsOutOfHostMemory(room));
-  REQUIRE_THAT(std::string(room.message()), Catch::Contains("cpu_experts = 6 take 600"));
-  REQUIRE_OK(ExpectHostRoom(*all, 1, 1, 600));
-}
-
 TEST_CASE("experts lie on the device, then on the host, then on disk") {
   REQUIRE(MustPlan({}).on_device == 256);
   REQUIRE(MustPlan({.device_bytes = 1000 + 256 * 30}).on_device == 256);
@@ -236,7 +191,7 @@ void ExpectSlots(const ResidencyPlan& plan, const RankBytes& rank) {
 }
 
 TEST_CASE("experts that stay on the device take their own sizes") {
-  RankBytes rank = MixedRank();
+  const RankBytes rank = MixedRank();
   const int64_t all = 64 * kMixed;
   const ResidencyPlan whole = MustPlanMixed({.device_bytes = 1000 + all});
   REQUIRE(whole.IsWhole());
@@ -244,11 +199,6 @@ TEST_CASE("experts that stay on the device take their own sizes") {
   REQUIRE(whole.device_bytes() == all);
   REQUIRE(MustPlanMixed({}).device_bytes() == all);
   ExpectSlots(whole, rank);
-  // Without those that the CPU computes.
-  rank.cpu = 4 * 4 * 10;
-  const auto shared = PlanResidency({.cpu_experts = 4}, 4, 64, {&rank, 1});
-  REQUIRE_OK(shared);
-  REQUIRE(ExpertSlots::DeviceBytes(*shared, rank) == all / 64 * 60);
 }
 
 TEST_CASE("experts that move have slots of their own sizes, of each size a share") {

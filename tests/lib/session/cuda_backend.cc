@@ -30,7 +30,7 @@ EngineOptions OnTestedBackend(const EngineOptions& options) {
   if (options.backend != Backend::kCpu) return options;
   EngineOptions cuda = options;
   cuda.backend = Backend::kCuda;
-  if (options.weight_budgets.cpu_experts == 0) cuda.threads = 0;
+  cuda.threads = 0;
   cuda.graphs = Variable("DSV4_TEST_GRAPHS") != "off";
   if (cuda.devices.empty()) {
     for (int gpu = 0; gpu < Gpus(); ++gpu) cuda.devices.push_back(gpu);

@@ -27,11 +27,10 @@ mirrors! {
         /// the drafter in use, or NONE
         drafter: Drafter,
         max_draft_tokens: i32,
-        /// Routed experts of each layer that the CPU computes. device_experts, host_experts and
-        /// disk_experts do not count them.
-        cpu_experts: i32,
         /// including the devices of the group's other processes
         device_count: i32,
+        /// all-gathers in a step that computes logits; 0 on one device
+        step_exchanges: i32,
         context_tokens: i64,
         cache_tokens: i64,
         /// as in the setting of that name
@@ -64,16 +63,14 @@ mirrors! {
         host_experts: i64,
         /// routed experts that stay in the checkpoint's files
         disk_experts: i64,
-        /// Bytes of the experts in host memory, including those of cpu_experts, and of the buffers for
-        /// reads from disk. Not part of weight_bytes.
+        /// Bytes of the experts in host memory and of the buffers for reads from disk. Not part of
+        /// weight_bytes.
         host_weight_bytes: u64,
         /// Bytes of routed experts that one token reads in all layers. If a fraction h of them is in
         /// device memory, the devices together read the fraction 1 - h from host memory or disk.
         token_expert_bytes: u64,
         /// bytes that each device gathers for one token of a step
         token_exchange_bytes: u64,
-        /// all-gathers in a step that computes logits; 0 on one device
-        step_exchanges: i64,
         /// Predicted tokens per second: of one session without drafts, and of a long prompt. From the
         /// bytes of each kind of memory, table values for the rates of known devices (disk: 3 GB/s), and
         /// experts that are all chosen equally often. An expert_profile makes it faster. 0: not predicted.
@@ -175,12 +172,6 @@ mirrors! {
         disk_read_bytes: u64,
         /// time that passes waited for these reads
         disk_read_seconds: f64,
-        /// Experts that the CPU computed (cpu_experts), counted once per pass like host_expert_reads.
-        cpu_expert_reads: u64,
-        /// their bytes, in the checkpoint's format
-        cpu_read_bytes: u64,
-        /// time of these computations, which run concurrently with the device
-        cpu_seconds: f64,
         /// Tokens per second of one session: as dsv4_engine_info predicts them, without drafts, and as
         /// measured in the steps that decoded for one session alone, with its drafts. Measured is 0 before
         /// 256 such tokens.
