@@ -12,30 +12,25 @@
 #include <cstring>
 
 #include "examples/console/failure.h"
+#include "examples/console/terminal_system.h"
 
 namespace chat {
 namespace {
 
-std::atomic<bool> interrupted{false};
+std::atomic<bool> redraw{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "used in a signal handler");
 
-std::atomic<bool> redraw{false};
-
-std::atomic<dsv4_session*> stopped_by_interrupt{nullptr};
-static_assert(std::atomic<dsv4_session*>::is_always_lock_free, "used in a signal handler");
-
-// Holds a byte while `interrupted` or `redraw` is set: what waits for input waits for it too, so
+// Holds a byte while Interrupted() or `redraw` is set: what waits for input waits for it too, so
 // that a Ctrl-C is noticed whenever it comes, and whichever thread the system gives it to.
 int wake_pipe[2] = {-1, -1};
 
 void OnInterrupt(int number) {
   const int saved_errno = errno;
-  if (interrupted.exchange(true)) {
+  if (NoteInterrupt()) {
+    (void)!write(wake_pipe[1], "", 1);
+  } else {
     signal(number, SIG_DFL);
     raise(number);
-  } else {
-    (void)!write(wake_pipe[1], "", 1);
-    dsv4_session_set_stopped(stopped_by_interrupt.load(), 1);
   }
   errno = saved_errno;
 }
@@ -57,9 +52,9 @@ void Drain() {
   throw Failure{kRunTimeError, std::string("cannot read standard input: ") + strerror(errno)};
 }
 
-// Waits for input. Bytes read, 0 at the end or when standard input is closed, -1 when a signal came
-// first.
-ssize_t ReadSome(char* buffer, size_t size) {
+}  // namespace
+
+int64_t ReadSome(char* buffer, size_t size) {
   if (Interrupted()) return -1;
   pollfd waits[] = {{.fd = kStdin, .events = POLLIN, .revents = 0},
                     {.fd = wake_pipe[0], .events = POLLIN, .revents = 0}};
@@ -77,8 +72,6 @@ ssize_t ReadSome(char* buffer, size_t size) {
   if (got < 0 && errno != EINTR && errno != EAGAIN) FailToRead();
   return got;
 }
-
-}  // namespace
 
 bool IsTerminal(int fd) { return isatty(fd) == 1; }
 
@@ -104,16 +97,9 @@ void InstallSignals() {
 
 bool TakeRedraw() { return redraw.exchange(false); }
 
-bool Interrupted() { return interrupted.load(); }
-
 void ClearInterrupt() {
-  interrupted.store(false);
+  ForgetInterrupt();
   Drain();
-}
-
-CancelOnInterrupt::CancelOnInterrupt(dsv4_session* session) { stopped_by_interrupt.store(session); }
-CancelOnInterrupt::~CancelOnInterrupt() {
-  dsv4_session_set_stopped(stopped_by_interrupt.exchange(nullptr), 0);
 }
 
 bool WriteAll(int fd, std::string_view text) {
@@ -123,43 +109,6 @@ bool WriteAll(int fd, std::string_view text) {
     if (written < 0) return false;
     text.remove_prefix(static_cast<size_t>(written));
   }
-  return true;
-}
-
-void WriteOut(std::string_view text) {
-  if (WriteAll(kStdout, text)) return;
-  if (errno == EPIPE) throw Failure{kRunTimeError, ""};
-  throw Failure{kRunTimeError, std::string("cannot write to standard output: ") + strerror(errno)};
-}
-
-void WriteErr(std::string_view text) { WriteAll(kStderr, text); }
-
-std::string ReadAllInput() {
-  std::string input;
-  char buffer[65536];
-  for (;;) {
-    const ssize_t got = ReadSome(buffer, sizeof buffer);
-    if (Interrupted()) throw Failure{kInterrupted, ""};
-    if (got == 0) return input;
-    if (got > 0) input.append(buffer, static_cast<size_t>(got));
-    if (input.size() > kMaxInputBytes)
-      throw Failure{kUsageError, "standard input holds more than 256 MiB"};
-  }
-}
-
-int Input::ReadByte() {
-  if (begin_ == end_) {
-    const ssize_t got = ReadSome(buffer_, sizeof buffer_);
-    if (got <= 0) return got == 0 ? kEnd : kSignal;
-    begin_ = 0;
-    end_ = static_cast<size_t>(got);
-  }
-  return static_cast<unsigned char>(buffer_[begin_++]);
-}
-
-bool Input::Skip(std::string_view bytes) {
-  if (!std::string_view(buffer_ + begin_, end_ - begin_).starts_with(bytes)) return false;
-  begin_ += bytes.size();
   return true;
 }
 

@@ -14,12 +14,11 @@
 #include <utility>
 
 #include "examples/console/failure.h"
+#include "examples/console/terminal_system.h"
 
 namespace chat {
 namespace {
 
-std::atomic<bool> interrupted{false};
-std::atomic<dsv4_session*> stopped_by_interrupt{nullptr};
 std::atomic<int> last_columns{0};
 
 // The thread that reads, while it does: its read is cancelled by Ctrl-C.
@@ -32,8 +31,7 @@ constexpr DWORD kNotice = 100;  // milliseconds until the handler's thread has r
 // On a thread of its own.
 BOOL WINAPI OnControl(DWORD event) {
   if (event != CTRL_C_EVENT && event != CTRL_BREAK_EVENT) return FALSE;
-  if (interrupted.exchange(true)) return FALSE;  // the second one ends the program
-  dsv4_session_set_stopped(stopped_by_interrupt.load(), 1);
+  if (!NoteInterrupt()) return FALSE;  // the second one ends the program
   for (int i = 0; i < 100 && reading.load(); ++i) {
     CancelSynchronousIo(main_thread);
     Sleep(1);
@@ -86,32 +84,6 @@ bool ReadConsoleLine() {
   return true;
 }
 
-// Waits for input. Bytes read, 0 at the end or when standard input is closed, -1 on Ctrl-C.
-int64_t ReadSome(char* buffer, size_t size) {
-  if (Interrupted()) return -1;
-  const HANDLE input = Handle(kStdin);
-  if (input == nullptr || input == INVALID_HANDLE_VALUE) return 0;
-  if (IsConsole(input)) {
-    if (ahead.empty() && !ReadConsoleLine()) return -1;
-    if (!ahead.empty() && ahead[0] == static_cast<char>(kCtrlZ)) return ahead.clear(), 0;
-    const size_t taken = std::min(size, ahead.size());
-    std::memcpy(buffer, ahead.data(), taken);
-    ahead.erase(0, taken);
-    return taken > 0 ? static_cast<int64_t>(taken) : -1;
-  }
-  DWORD got = 0;
-  reading.store(true);
-  const bool read =
-      Interrupted() ? false : ReadFile(input, buffer, static_cast<DWORD>(size), &got, nullptr);
-  const DWORD error = GetLastError();
-  reading.store(false);
-  if (read) return got;
-  if (Interrupted()) return -1;
-  if (error == ERROR_BROKEN_PIPE || error == ERROR_HANDLE_EOF || error == ERROR_INVALID_HANDLE)
-    return 0;
-  FailToRead(error);
-}
-
 bool WriteToConsole(HANDLE console, std::string_view text) {
   std::wstring wide(text.size(), L'\0');
   wide.resize(static_cast<size_t>(MultiByteToWideChar(CP_UTF8, 0, text.data(),
@@ -138,6 +110,31 @@ int Columns() {
 
 }  // namespace
 
+int64_t ReadSome(char* buffer, size_t size) {
+  if (Interrupted()) return -1;
+  const HANDLE input = Handle(kStdin);
+  if (input == nullptr || input == INVALID_HANDLE_VALUE) return 0;
+  if (IsConsole(input)) {
+    if (ahead.empty() && !ReadConsoleLine()) return -1;
+    if (!ahead.empty() && ahead[0] == static_cast<char>(kCtrlZ)) return ahead.clear(), 0;
+    const size_t taken = std::min(size, ahead.size());
+    std::memcpy(buffer, ahead.data(), taken);
+    ahead.erase(0, taken);
+    return taken > 0 ? static_cast<int64_t>(taken) : -1;
+  }
+  DWORD got = 0;
+  reading.store(true);
+  const bool read =
+      Interrupted() ? false : ReadFile(input, buffer, static_cast<DWORD>(size), &got, nullptr);
+  const DWORD error = GetLastError();
+  reading.store(false);
+  if (read) return got;
+  if (Interrupted()) return -1;
+  if (error == ERROR_BROKEN_PIPE || error == ERROR_HANDLE_EOF || error == ERROR_INVALID_HANDLE)
+    return 0;
+  FailToRead(error);
+}
+
 bool IsTerminal(int fd) { return IsConsole(Handle(fd)); }
 
 void InstallSignals() {
@@ -153,14 +150,7 @@ bool TakeRedraw() {
   return last_columns.exchange(columns) != columns;
 }
 
-bool Interrupted() { return interrupted.load(); }
-
-void ClearInterrupt() { interrupted.store(false); }
-
-CancelOnInterrupt::CancelOnInterrupt(dsv4_session* session) { stopped_by_interrupt.store(session); }
-CancelOnInterrupt::~CancelOnInterrupt() {
-  dsv4_session_set_stopped(stopped_by_interrupt.exchange(nullptr), 0);
-}
+void ClearInterrupt() { ForgetInterrupt(); }
 
 bool WriteAll(int fd, std::string_view text) {
   if (fd <= kStderr && IsConsole(Handle(fd))) return WriteToConsole(Handle(fd), text);
@@ -174,43 +164,6 @@ bool WriteAll(int fd, std::string_view text) {
     }
     text.remove_prefix(static_cast<size_t>(written));
   }
-  return true;
-}
-
-void WriteOut(std::string_view text) {
-  if (WriteAll(kStdout, text)) return;
-  if (errno == EPIPE) throw Failure{kRunTimeError, ""};
-  throw Failure{kRunTimeError, std::string("cannot write to standard output: ") + strerror(errno)};
-}
-
-void WriteErr(std::string_view text) { WriteAll(kStderr, text); }
-
-std::string ReadAllInput() {
-  std::string input;
-  char buffer[65536];
-  for (;;) {
-    const int64_t got = ReadSome(buffer, sizeof buffer);
-    if (Interrupted()) throw Failure{kInterrupted, ""};
-    if (got == 0) return input;
-    if (got > 0) input.append(buffer, static_cast<size_t>(got));
-    if (input.size() > kMaxInputBytes)
-      throw Failure{kUsageError, "standard input holds more than 256 MiB"};
-  }
-}
-
-int Input::ReadByte() {
-  if (begin_ == end_) {
-    const int64_t got = ReadSome(buffer_, sizeof buffer_);
-    if (got <= 0) return got == 0 ? kEnd : kSignal;
-    begin_ = 0;
-    end_ = static_cast<size_t>(got);
-  }
-  return static_cast<unsigned char>(buffer_[begin_++]);
-}
-
-bool Input::Skip(std::string_view bytes) {
-  if (!std::string_view(buffer_ + begin_, end_ - begin_).starts_with(bytes)) return false;
-  begin_ += bytes.size();
   return true;
 }
 
