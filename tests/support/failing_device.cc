@@ -11,10 +11,8 @@
 #include <sys/mman.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <sstream>
-#include <string>
 
+#include "tests/support/listed_number.h"
 #include "tests/support/wrapped_engine_step.h"
 
 extern "C" {
@@ -37,17 +35,8 @@ Counts* const counts = static_cast<Counts*>(
     mmap(nullptr, sizeof(Counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
 std::atomic<bool> lost = false;
 
-bool IsListed(const char* variable, int number) {
-  const char* const list = std::getenv(variable);
-  std::stringstream numbers(list == nullptr ? "" : list);
-  for (std::string text; std::getline(numbers, text, ',');) {
-    if (std::stoi(text) == number) return true;
-  }
-  return false;
-}
-
 bool LosesDevice() {
-  if (IsListed("DSV4_TEST_LOST_STEPS", ++counts->steps)) lost = true;
+  if (dsv4::test::IsListed("DSV4_TEST_LOST_STEPS", ++counts->steps)) lost = true;
   return lost;
 }
 
@@ -75,7 +64,7 @@ extern "C" {
 
 dsv4_status __wrap_dsv4_engine_open(const char* path, const dsv4_engine_options* options,
                                     dsv4_engine** engine, dsv4_error** error) {
-  if (IsListed("DSV4_TEST_FAILING_OPENS", ++counts->opens)) return Fail(error);
+  if (dsv4::test::IsListed("DSV4_TEST_FAILING_OPENS", ++counts->opens)) return Fail(error);
   lost = false;
   return __real_dsv4_engine_open(path, options, engine, error);
 }
@@ -86,7 +75,7 @@ dsv4_status __wrap_dsv4_engine_resume(dsv4_engine* engine, dsv4_progress_fn prog
     const dsv4_status suspended = dsv4_engine_suspend(engine, nullptr, error);
     if (suspended != DSV4_OK) return suspended;
   }
-  if (IsListed("DSV4_TEST_FAILING_RESUMES", ++counts->resumes)) return Fail(error);
+  if (dsv4::test::IsListed("DSV4_TEST_FAILING_RESUMES", ++counts->resumes)) return Fail(error);
   return __real_dsv4_engine_resume(engine, progress, progress_user, error);
 }
 

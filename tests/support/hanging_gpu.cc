@@ -8,10 +8,7 @@
 #include <sys/mman.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <memory>
-#include <sstream>
-#include <string>
 
 #include "capi/engine_options.h"
 #include "capi/guard.h"
@@ -19,6 +16,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/proof/open_best.h"
 #include "tests/support/fake_cuda_runtime.h"
+#include "tests/support/listed_number.h"
 #include "tests/support/wrapped_engine_step.h"
 
 namespace {
@@ -26,15 +24,6 @@ namespace {
 // Shared with the processes that come from this one.
 std::atomic<int>* const steps = static_cast<std::atomic<int>*>(mmap(
     nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-
-bool IsListed(const char* variable, int number) {
-  const char* const list = std::getenv(variable);
-  std::stringstream numbers(list == nullptr ? "" : list);
-  for (std::string text; std::getline(numbers, text, ',');) {
-    if (std::stoi(text) == number) return true;
-  }
-  return false;
-}
 
 // Steps find token 300 as the only candidate.
 [[maybe_unused]] const bool set = [] {
@@ -45,7 +34,7 @@ bool IsListed(const char* variable, int number) {
 }  // namespace
 
 dsv4_status dsv4::test::WrappedEngineStep(const EngineStep& step) {
-  if (IsListed("DSV4_TEST_HANGING_STEPS", ++*steps)) HangFakeCuda();
+  if (dsv4::test::IsListed("DSV4_TEST_HANGING_STEPS", ++*steps)) HangFakeCuda();
   return step.Real();
 }
 
