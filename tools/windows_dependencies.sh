@@ -75,8 +75,10 @@ mkdir -p "$prefix/licenses"
 for package in simdjson pcre2 abseil highway; do
   cp "$folder/$package/debian/copyright" "$prefix/licenses/$package.txt"
 done
-for package in gcc-mingw-w64-base mingw-w64-x86-64-dev libxxhash-dev; do
-  cp "/usr/share/doc/$package/copyright" "$prefix/licenses/$package.txt"
+# Boost, nlohmann_json and marked are in dsv4-server, where they are here.
+for package in gcc-mingw-w64-base mingw-w64-x86-64-dev libxxhash-dev libboost1.81-dev nlohmann-json3-dev libjs-marked; do
+  copyright=/usr/share/doc/$package/copyright
+  if [ -e "$copyright" ]; then cp "$copyright" "$prefix/licenses/$package.txt"; fi
 done
 
 # This machine's headers, of libraries that have nothing else.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/dsv4-server/http_connection.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
@@ -11,6 +9,8 @@
 #include <cstdio>
 #include <ctime>
 #include <mutex>
+
+#include "examples/dsv4-server/sockets.h"
 
 namespace server {
 namespace {
@@ -404,11 +404,6 @@ void HttpConnection::Linger() {
   AwaitInput();
 }
 
-bool HttpConnection::ClientClosed() {
-  pollfd wait{socket_.native_handle(), POLLRDHUP, 0};
-  return poll(&wait, 1, 0) != 0;
-}
-
 void HttpConnection::Drain() {
   if (phase_ == Phase::kIdle || phase_ == Phase::kReceiving) Close();
 }
@@ -431,7 +426,7 @@ void HttpConnection::CheckTime(Clock::time_point now) {
     case Phase::kAnswering:
       if (unread_bytes() > 0 && now - progress_ > limits.stalled) return Close();
       // Where the client's bytes are not read, its end is not seen.
-      if (!reading_ && ClientClosed()) Close();
+      if (!reading_ && ClientClosed(socket_.native_handle())) Close();
       return;
     case Phase::kFlushing:
       if (now - progress_ > limits.stalled || waited > limits.farewell) Close();

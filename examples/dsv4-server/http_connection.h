@@ -125,7 +125,6 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Linger();
   void EnterPhase(Phase phase);
   void Charge();
-  bool ClientClosed();
 
   boost::asio::ip::tcp::socket socket_;
   HttpShared* const shared_;

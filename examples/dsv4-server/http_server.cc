@@ -1,22 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/dsv4-server/http_server.h"
 
-#include <netdb.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "examples/console/failure.h"
+#include "examples/dsv4-server/sockets.h"
 
 namespace server {
 namespace {
@@ -25,46 +17,23 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kBacklog = 1024;
 constexpr std::chrono::milliseconds kSweep{250};
 constexpr std::chrono::milliseconds kRetryAccept{50};  // when the process has no descriptor left
 constexpr std::chrono::seconds kLastAnswers{30};       // that Stop waits for readers
 constexpr size_t kManyBytes = 16 << 10;                // of a connection that ends for its memory
-constexpr size_t kOtherDescriptors = 64;               // that the process needs besides connections
-
-// Raises the limit of descriptors as far as allowed. Returns how many connections it admits.
-size_t ConnectionsByDescriptors(size_t wanted) {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
-  const rlim_t need = wanted + kOtherDescriptors;
-  if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < need) {
-    limit.rlim_cur = limit.rlim_max == RLIM_INFINITY ? need : std::min(limit.rlim_max, need);
-    setrlimit(RLIMIT_NOFILE, &limit);
-    getrlimit(RLIMIT_NOFILE, &limit);
-  }
-  if (limit.rlim_cur == RLIM_INFINITY) return wanted;
-  const size_t most = limit.rlim_cur;
-  return std::min(wanted, std::max<size_t>(most / 4, most - std::min(most, kOtherDescriptors)));
-}
 
 }  // namespace
 
 // The connections, on their thread.
 class HttpServer::Pool {
  public:
-  Pool(const HttpServerLimits& limits, int listener, HttpHandler* handler)
-      : acceptor_(shared_.io), retry_(shared_.io), sweep_(shared_.io) {
+  Pool(const HttpServerLimits& limits, Socket listening, HttpHandler* handler)
+      : acceptor_(&shared_.io, listening), retry_(shared_.io), sweep_(shared_.io) {
     shared_.handler = handler;
     shared_.limits = limits;
-    shared_.limits.connections = ConnectionsByDescriptors(limits.connections);
+    shared_.limits.connections = MostConnections(limits.connections);
     shared_.on_closed = [this](HttpConnection* closed) { connections_.erase(closed); };
     shared_.on_pressure = [this] { MakeRoom(); };
-    sockaddr_storage address{};
-    socklen_t size = sizeof address;
-    getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
-    const auto protocol = address.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4();
-    // The listener stays open for other processes.
-    acceptor_.assign(protocol, dup(listener));
     Accept();
     Sweep();
   }
@@ -82,8 +51,7 @@ class HttpServer::Pool {
   }
 
   void StopAccepting() {
-    error_code ignored;
-    acceptor_.close(ignored);
+    acceptor_.Close();
     retry_.cancel();
   }
 
@@ -107,8 +75,7 @@ class HttpServer::Pool {
   }
 
   void Accept() {
-    acceptor_.async_accept([this](const error_code& error, asio::ip::tcp::socket socket) {
-      if (error == asio::error::operation_aborted || !acceptor_.is_open()) return;
+    acceptor_.Accept([this](const error_code& error, asio::ip::tcp::socket socket) {
       if (error) {
         // Mostly that no descriptor is left.
         EndOldest();
@@ -181,56 +148,22 @@ class HttpServer::Pool {
   }
 
   HttpShared shared_;
-  asio::ip::tcp::acceptor acceptor_;
+  Acceptor acceptor_;
   asio::steady_timer retry_, sweep_;
   std::unordered_map<HttpConnection*, std::shared_ptr<HttpConnection>> connections_;
   bool making_room_ = false, stopping_ = false;
   Clock::time_point end_;
 };
 
-HttpServer::HttpServer(const HttpServerLimits& limits) : limits_(limits) {}
+HttpServer::HttpServer(const HttpServerLimits& limits, const Listener& listener)
+    : limits_(limits), listener_(listener) {}
 
 HttpServer::~HttpServer() {
   if (thread_.joinable()) Stop();
-  if (listener_ >= 0) close(listener_);
-}
-
-int HttpServer::Bind(const std::string& host, int port) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* list = nullptr;
-  const std::string name = host + ":" + std::to_string(port);
-  if (const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list))
-    throw chat::Failure{chat::kRunTimeError,
-                        "cannot listen on " + name + ": " + gai_strerror(code)};
-  std::string reason;
-  for (const addrinfo* one = list; one != nullptr && listener_ < 0; one = one->ai_next) {
-    const int candidate = socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int yes = 1;
-    setsockopt(candidate, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (candidate >= 0 && bind(candidate, one->ai_addr, one->ai_addrlen) == 0 &&
-        listen(candidate, kBacklog) == 0) {
-      listener_ = candidate;
-    } else {
-      reason = std::strerror(errno);
-      if (candidate >= 0) close(candidate);
-    }
-  }
-  freeaddrinfo(list);
-  if (listener_ < 0)
-    throw chat::Failure{chat::kRunTimeError, "cannot listen on " + name + ": " + reason};
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-  char service[NI_MAXSERV] = "";
-  getnameinfo(reinterpret_cast<sockaddr*>(&address), size, nullptr, 0, service, sizeof service,
-              NI_NUMERICSERV);
-  return std::stoi(service);
 }
 
 void HttpServer::Start(HttpHandler* handler) {
-  pool_ = std::make_unique<Pool>(limits_, listener_, handler);
+  pool_ = std::make_unique<Pool>(limits_, listener_.socket(), handler);
   thread_ = std::thread([this] { pool_->Run(); });
 }
 

@@ -5,25 +5,24 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <thread>
 
 #include "examples/dsv4-server/http_connection.h"
+#include "examples/dsv4-server/listener.h"
 
 namespace server {
 
 class HttpServer {
  public:
-  explicit HttpServer(const HttpServerLimits& limits);
+  // `listener` outlives this object.
+  HttpServer(const HttpServerLimits& limits, const Listener& listener);
   // Stops.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  // Listens, without accepting connections. Returns the port: `port`, or a free one if `port` is 0.
-  // Throws a chat::Failure. A process may fork between this and Start.
-  int Bind(const std::string& host, int port);
-  // Starts the thread. `handler` must live until Stop.
+  // Starts the thread. `handler` must live until Stop. REQUIRES: the listener listens. A process
+  // may fork before this.
   void Start(HttpHandler* handler);
 
   // Any thread, after Start.
@@ -38,7 +37,7 @@ class HttpServer {
   class Pool;
 
   const HttpServerLimits limits_;
-  int listener_ = -1;
+  const Listener& listener_;
   std::unique_ptr<Pool> pool_;
   std::thread thread_;
 };

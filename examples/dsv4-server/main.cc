@@ -3,13 +3,11 @@
 // public headers.
 #include <dsv4/dsv4.hpp>
 
-#include <malloc.h>
-#include <unistd.h>
-
 #include <chrono>
-#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,6 +22,7 @@
 #include "examples/dsv4-server/arguments.h"
 #include "examples/dsv4-server/common_request.h"
 #include "examples/dsv4-server/http_server.h"
+#include "examples/dsv4-server/listener.h"
 #include "examples/dsv4-server/log.h"
 #include "examples/dsv4-server/metrics.h"
 #include "examples/dsv4-server/model_info.h"
@@ -31,8 +30,11 @@
 #include "examples/dsv4-server/response_store.h"
 #include "examples/dsv4-server/served.h"
 #include "examples/dsv4-server/service.h"
+#include "examples/dsv4-server/stop_events.h"
 #include "examples/dsv4-server/supervisor.h"
+#include "examples/dsv4-server/system_limits.h"
 #include "examples/dsv4-server/trust.h"
+#include "examples/dsv4-server/worker_process.h"
 #include "examples/dsv4-server/workers.h"
 
 namespace server {
@@ -47,35 +49,22 @@ constexpr size_t kCompilers = 2;
 constexpr int kCompilerNiceness = 15;
 constexpr size_t kWriters = 2;
 
-constexpr int kLostSignal = SIGUSR1;  // a worker has lost its device
-constexpr int kRecoveries = 1;        // from a lost device
+constexpr int kRecoveries = 1;                  // from a lost device
+constexpr std::chrono::milliseconds kWait{50};  // until what runs is looked at again
 
-// Signals are for those who wait for them: threads that begin later block them too.
-sigset_t BlockSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int number : {SIGTERM, SIGINT, SIGCHLD, kLostSignal}) sigaddset(&signals, number);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  sigdelset(&signals, SIGCHLD);
-  return signals;
-}
-
-// Waits for a signal to stop, then for the requests that run, which a second one cancels. False
+// Waits for a request to stop, then for the requests that run, which a second one cancels. False
 // when a worker has lost its device.
-bool AwaitEnd(const sigset_t& signals, bool is_worker, Scheduler* scheduler, HttpServer* http,
-              Service* service) {
-  int signal = 0;
+bool AwaitEnd(bool is_worker, Scheduler* scheduler, HttpServer* http, Service* service) {
+  StopEvent event = StopEvent::kNone;
   do {
-    sigwait(&signals, &signal);
-  } while (signal == kLostSignal && !is_worker);
-  if (signal == kLostSignal) return false;  // the device's state ends with the process
+    event = AwaitStopEvent();
+  } while (event != StopEvent::kStop && !is_worker);
+  if (event == StopEvent::kLost) return false;  // the device's state ends with the process
   service->Drain();
   scheduler->Drain();
   http->Drain();
-  const timespec wait{0, 50'000'000};
   while (!scheduler->idle()) {
-    const int next = sigtimedwait(&signals, nullptr, &wait);
-    if (next > 0 && next != kLostSignal) scheduler->CancelAll();
+    if (AwaitStopEvent(kWait) == StopEvent::kStop) scheduler->CancelAll();
   }
   return true;
 }
@@ -105,12 +94,10 @@ dsv4::Engine Open(const Arguments& arguments) {
   if (options.group.size > 0) std::fputs(chat::StartGroup(&options).c_str(), stderr);
   if (const std::string expected = chat::ExpectationOf(arguments.model, options); !expected.empty())
     Log(expected);
-  // A signal that comes while the model is loaded ends the program.
+  // A request to stop that comes while the model is loaded ends the program.
   options.progress = [log = LoadingLog()](const dsv4::ProgressReport& report) mutable {
     log.Add(report);
-    sigset_t pending;
-    sigpending(&pending);
-    return sigismember(&pending, SIGTERM) == 0 && sigismember(&pending, SIGINT) == 0;
+    return !StopWaits();
   };
   dsv4::Engine engine(arguments.model, options);
   engine.tokenizer();  // throws for a folder without one
@@ -118,8 +105,8 @@ dsv4::Engine Open(const Arguments& arguments) {
 }
 
 // `restarts`: workers that were there before this one.
-int Serve(const Arguments& arguments, const TrustOptions& trust, const sigset_t& signals, int port,
-          int restarts, HttpServer* http) {
+int Serve(const Arguments& arguments, const TrustOptions& trust, int port, int restarts,
+          HttpServer* http) {
   const int64_t since = SecondsSince1970();
   Metrics metrics;
   metrics.CountReopening(static_cast<uint64_t>(restarts));
@@ -135,7 +122,7 @@ int Serve(const Arguments& arguments, const TrustOptions& trust, const sigset_t&
     if (!arguments.isolate) return;
     // The next worker has the connections that wait in the socket.
     http->StopAccepting();
-    kill(getpid(), kLostSignal);
+    SendStopEvent(StopEvent::kLost);
   };
   Served served(
       Open(arguments), model_of, &metrics,
@@ -149,10 +136,10 @@ int Serve(const Arguments& arguments, const TrustOptions& trust, const sigset_t&
   std::fprintf(restarts == 0 ? stdout : stderr, "dsv4-server: %s at http://%s:%d\n",
                NameOf(arguments).c_str(), arguments.host.c_str(), port);
   std::fflush(stdout);
-  const bool complete = AwaitEnd(signals, arguments.isolate, &served.scheduler, http, &service);
+  const bool complete = AwaitEnd(arguments.isolate, &served.scheduler, http, &service);
   http->Stop();
   // A lost device may keep whoever closes the engine waiting for ever.
-  if (!complete) _exit(chat::kDeviceLost);
+  if (!complete) std::_Exit(LeaveWorkersPlace(chat::kDeviceLost));
   return chat::kOk;
 }
 
@@ -168,13 +155,6 @@ void HideKey(int argc, char** argv) {
   }
 }
 
-// What one large request took goes back to the system: without this, malloc raises its own
-// threshold after the first such request and keeps the memory of later ones.
-void LimitKeptMemory() {
-  mallopt(M_MMAP_THRESHOLD, 256 << 10);
-  mallopt(M_TRIM_THRESHOLD, 1 << 20);
-}
-
 int Run(int argc, char** argv) {
   LimitKeptMemory();
   Arguments arguments = ParseArguments(argc, argv);
@@ -186,25 +166,27 @@ int Run(int argc, char** argv) {
                         "no model: name a folder, a GGUF file or OWNER/NAME with --model"};
   arguments.model = chat::FindModel(arguments.model);
   chat::KeepProfiles(&arguments.engine);
-  const sigset_t signals = BlockSignals();
+  KeepStopEvents();
   const TrustOptions trust{ReadApiKey(arguments.api_key, arguments.api_key_file),
                            IsLoopback(arguments.host), arguments.origins};
   HideKey(argc, argv);
   HttpServerLimits limits;
   limits.memory_bytes = arguments.connection_memory_mb << 20;
-  HttpServer http(limits);
-  const int port = http.Bind(arguments.host, arguments.port);
-  const auto serve = [&](int restarts) {
-    return Serve(arguments, trust, signals, port, restarts, &http);
-  };
+  Listener listener;
+  const std::optional<int> earlier = arguments.isolate ? TakeWorkersPlace(&listener) : std::nullopt;
+  const int port =
+      earlier ? PortOf(listener.socket()) : listener.Bind(arguments.host, arguments.port);
+  HttpServer http(limits, listener);
+  const auto serve = [&](int restarts) { return Serve(arguments, trust, port, restarts, &http); };
   if (!arguments.isolate) return serve(0);
-  return Supervise([&](int restarts) {
+  const auto work = [&](int restarts) {
     try {
       return serve(restarts);
     } catch (...) {
       return chat::ReportFailure("dsv4-server");
     }
-  });
+  };
+  return earlier ? LeaveWorkersPlace(work(*earlier)) : Supervise(listener, work);
 }
 
 }  // namespace

@@ -5,13 +5,15 @@
 
 #include <functional>
 
+#include "examples/dsv4-server/listener.h"
+
 namespace server {
 
-// Runs `work` in a child process and returns its exit code. If a signal ends the child, or it exits
-// with chat::kDeviceLost, starts another one, up to five times in ten minutes, and reports this on
-// standard error. Forwards signals to stop. `work` receives the number of earlier children.
-// REQUIRES: SIGCHLD, SIGINT and SIGTERM are blocked; the process has one thread, and has used no
-// device.
-int Supervise(const std::function<int(int restarts)>& work);
+// Runs `work` in a child process and returns its exit code. If something else ends the child, or it
+// exits with chat::kDeviceLost, starts another one, up to five times in ten minutes, and reports
+// this on standard error. Forwards requests to stop. `work` receives the number of earlier
+// children.
+// REQUIRES: as RunWorker.
+int Supervise(const Listener& listener, const std::function<int(int restarts)>& work);
 
 }  // namespace server

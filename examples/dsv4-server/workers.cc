@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/dsv4-server/workers.h"
 
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <utility>
+
+#include "examples/dsv4-server/system_limits.h"
 
 namespace server {
 
@@ -41,8 +39,7 @@ void Workers::Post(std::function<void()> task) {
 }
 
 void Workers::Run(int niceness) {
-  // On Linux a thread has a niceness of its own.
-  if (niceness != 0) setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), niceness);
+  SetNiceness(niceness);
   std::unique_lock lock(mutex_);
   for (;;) {
     posted_.wait(lock, [&] { return ending_ || !tasks_.empty(); });
