@@ -35,10 +35,16 @@ function(dsv4_cuda_sources target)
     set(path ${CMAKE_CURRENT_SOURCE_DIR}/${source})
     set(image ${CMAKE_CURRENT_BINARY_DIR}/images/${name}.fatbin)
     set(table ${CMAKE_CURRENT_BINARY_DIR}/images/${name}.cc)
-    dsv4_image_command(${image} ${target} ${path} -fatbin ${DSV4_CUDA_IMAGE_FLAGS})
+    if(DSV4_CUDA_IMAGES_OF)
+      file(RELATIVE_PATH image ${PROJECT_BINARY_DIR} ${image})
+      set(image ${DSV4_CUDA_IMAGES_OF}/${image})
+    else()
+      dsv4_image_command(${image} ${target} ${path} -fatbin ${DSV4_CUDA_IMAGE_FLAGS})
+    endif()
     set(script ${PROJECT_SOURCE_DIR}/cmake/WriteKernelImage.cmake)
     add_custom_command(OUTPUT ${table}
-                       COMMAND ${CMAKE_COMMAND} -DIMAGE=${image} -DNAME=${name} -DOUT=${table} -P ${script}
+                       COMMAND ${CMAKE_COMMAND} -DIMAGE=${image} -DNAME=${name} -DOUT=${table} -DWINDOWS=${WIN32}
+                               -P ${script}
                        DEPENDS ${image} ${script} VERBATIM)
     # Kernels are empty there, and told apart by their addresses: they must not be merged. Warnings are nvcc's.
     set_source_files_properties(${source} PROPERTIES LANGUAGE CXX SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS

@@ -18,7 +18,10 @@ tools/windows_dependencies.sh || status=$?
 [ $status -ne 77 ] || skip "Debian's sources of the libraries cannot be fetched"
 [ $status -eq 0 ] || exit $status
 passed 'libraries for Windows'
-cmake --preset windows >build-windows/configure.log 2>&1 || { cat build-windows/configure.log; exit 1; }
+# The images of the GPU's kernels are those of the build for Linux, which has just made them.
+images=
+if [ -e "$linux/kernels/sm12x/images" ]; then images=-DDSV4_CUDA_IMAGES_OF=$linux; fi
+cmake --preset windows $images >build-windows/configure.log 2>&1 || { cat build-windows/configure.log; exit 1; }
 ninja -C build-windows >build-windows/build.log 2>&1 || { cat build-windows/build.log; exit 1; }
 passed 'build for Windows'
 ctest --preset windows -j 2
