@@ -3,7 +3,7 @@
 # usage: package_test.sh SOURCE_DIR BUILD_DIR
 # The archive for Windows has all that a user of the library needs: its programs answer where it is unpacked, and
 # hello.c is compiled and linked from it alone by the commands of docs/windows.md. Where they are here, also LLVM's tools
-# in MSVC's place, Go, and the installer.
+# in MSVC's place, Go, Rust, and the installer.
 set -eu
 source=$(cd "$1" && pwd)
 build=$(cd "$2" && pwd)
@@ -51,6 +51,25 @@ if command -v go >/dev/null; then
   wine ./gochat.exe models/dsv4-tiny 'What is the capital of France?' | grep -q Paris || fail "gochat.exe"
 else
   echo "information: no Go"
+fi
+
+# Rust, cross-compiled, by a compiler that has the target; Debian's has a package for it.
+target=x86_64-pc-windows-gnu
+rust=
+for compiler in "${RUSTC:-rustc}" /usr/bin/rustc; do
+  sysroot=$($compiler --print sysroot 2>/dev/null) || continue
+  if [ -d "$sysroot/lib/rustlib/$target" ]; then rust=$(command -v "$compiler"); break; fi
+done
+if [ -n "$rust" ]; then
+  cargo=$(dirname "$rust")/cargo
+  [ -x "$cargo" ] || cargo=/usr/bin/cargo
+  (cd "$source/examples/rust" && PKG_CONFIG_LIBDIR=$root/lib/pkgconfig RUSTC=$rust CARGO_TARGET_DIR=$work/rust \
+    CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER=x86_64-w64-mingw32-gcc-posix \
+    "$cargo" build --quiet --offline --target $target -p dsv4-rust-chat) || fail "the crates for Rust"
+  cp "$work/rust/$target/debug/dsv4-rust-chat.exe" "$root/bin"
+  wine bin/dsv4-rust-chat.exe models/dsv4-tiny 'What is the capital of France?' | grep -q Paris || fail "the crates for Rust"
+else
+  echo "information: no Rust with the target $target (Debian: rustc, cargo, libstd-rust-dev-windows)"
 fi
 
 # The installer, without questions, puts the same files where it is told.

@@ -5,7 +5,6 @@ use crate::error::{check, Error, Result};
 use dsv4_sys as sys;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::raw::c_char;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// NULL for nothing, as the structs of C have it.
@@ -52,9 +51,23 @@ pub(crate) fn c_string(argument: &str, text: &[u8]) -> Result<CString> {
     CString::new(text).map_err(|_| Error::invalid(argument, format!("{argument} holds a NUL byte")))
 }
 
+/// As the library takes it: any bytes on Unix, UTF-8 on Windows.
+#[cfg(unix)]
+fn os_string(argument: &str, text: &OsStr) -> Result<CString> {
+    c_string(argument, std::os::unix::ffi::OsStrExt::as_bytes(text))
+}
+
+#[cfg(not(unix))]
+fn os_string(argument: &str, text: &OsStr) -> Result<CString> {
+    match text.to_str() {
+        Some(text) => c_string(argument, text.as_bytes()),
+        None => Err(Error::invalid(argument, format!("{argument} is not valid Unicode"))),
+    }
+}
+
 /// `None` for no text; [`text_of`] makes it NULL.
 pub(crate) fn c_option(argument: &str, text: Option<impl AsRef<OsStr>>) -> Result<Option<CString>> {
-    text.map(|text| c_string(argument, text.as_ref().as_bytes())).transpose()
+    text.map(|text| os_string(argument, text.as_ref())).transpose()
 }
 
 pub(crate) fn text_of(text: &Option<CString>) -> *const c_char {
@@ -62,7 +75,7 @@ pub(crate) fn text_of(text: &Option<CString>) -> *const c_char {
 }
 
 pub(crate) fn c_path(path: &Path) -> Result<CString> {
-    c_string("path", path.as_os_str().as_bytes())
+    os_string("path", path.as_os_str())
 }
 
 /// A result of unknown length: asks with room for `guess` values, and again with what is needed.
