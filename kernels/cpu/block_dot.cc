@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dot products in portable SIMD, once per Highway target: codes are widened to 16 bits and
-// multiplied by pairs.
+// multiplied by pairs. AVX2 and AVX-512 take products of bytes instead (block_avx2.cc,
+// block_dot_avx512vnni.cc).
 #include "kernels/cpu/block_dot.h"
 
 #include <algorithm>
@@ -40,6 +41,20 @@ namespace dsv4 {
 namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
+
+// Calls f<kRows'>() for `count` <= kRows rows.
+template <int kRows, class F>
+HWY_INLINE void WithRows(int64_t count, const F& f) {
+  if (count >= kRows) {
+    f.template operator()<kRows>();
+  } else if constexpr (kRows > 1) {
+    WithRows<kRows - 1>(count, f);
+  }
+}
+
+constexpr int kTileRows = 4;
+
+#if HWY_TARGET != HWY_AVX2 && HWY_TARGET != HWY_AVX3  // those have block_avx2.cc
 
 void PackInt8(const uint16_t* x, int64_t k, std::byte* packed) {
   int8_t* const codes = reinterpret_cast<int8_t*>(packed);
@@ -130,18 +145,6 @@ HWY_INLINE void TileInt8(const std::byte* a, const std::byte* w, int64_t k, bool
   }
 }
 
-// Calls f<kRows'>() for `count` <= kRows rows.
-template <int kRows, class F>
-HWY_INLINE void WithRows(int64_t count, const F& f) {
-  if (count >= kRows) {
-    f.template operator()<kRows>();
-  } else if constexpr (kRows > 1) {
-    WithRows<kRows - 1>(count, f);
-  }
-}
-
-constexpr int kTileRows = 4;
-
 void DotInt8(const std::byte* a, int64_t m, const std::byte* w, int64_t n, int64_t k, bool has_min,
              float* out, int64_t ld) {
   for (int64_t j = 0; j < n; ++j) {
@@ -153,6 +156,8 @@ void DotInt8(const std::byte* a, int64_t m, const std::byte* w, int64_t n, int64
     }
   }
 }
+
+#endif
 
 template <int kRows>
 HWY_INLINE void TileF32(const ActRows& a, int64_t m, const float* w, int64_t k, float* out,
@@ -184,11 +189,88 @@ void DotF32(const ActRows& a, int64_t m, const float* w, int64_t n, int64_t k, f
   }
 }
 
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+
+template <class D>
+HWY_INLINE hn::Vec<D> LoadF16(D df, const uint8_t* p) {
+  const hn::Rebind<uint16_t, D> du;
+  const auto bits = hn::LoadU(du, reinterpret_cast<const uint16_t*>(p));
+  return hn::PromoteTo(df, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), bits));
+}
+
+// kCols weight rows at a time, so that as many chains of sums run.
+template <int kRows, int kCols>
+HWY_INLINE void TileF16(const ActRows& a, int64_t m, const uint8_t* w, int64_t k, float* out,
+                        int64_t ld) {
+  constexpr int64_t kAheadBytes = 4096;  // of prefetches
+  const hn::CappedTag<float, 16> df;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(df));
+  hn::Vec<decltype(df)> acc[kRows][kCols];
+  for (auto& row : acc) {
+    for (auto& sum : row) sum = hn::Zero(df);
+  }
+  for (int64_t p = 0; p < k; p += lanes) {
+    hn::Vec<decltype(df)> v[kCols];
+    for (int j = 0; j < kCols; ++j) {
+      const uint8_t* const at = w + 2 * (j * k + p);
+      if (p % 32 == 0) __builtin_prefetch(at + kAheadBytes);
+      v[j] = LoadF16(df, at);
+    }
+    for (int i = 0; i < kRows; ++i) {
+      const auto x = LoadBf16(df, a.Row(m + i) + p);
+      for (int j = 0; j < kCols; ++j) acc[i][j] = hn::MulAdd(x, v[j], acc[i][j]);
+    }
+  }
+  for (int i = 0; i < kRows; ++i) {
+    for (int j = 0; j < kCols; ++j) {
+      out[(m + i) * ld + j] = hn::GetLane(hn::SumOfLanes(df, acc[i][j]));
+    }
+  }
+}
+
+template <int kCols>
+HWY_INLINE void RowsF16(const ActRows& a, int64_t m, const uint8_t* w, int64_t k, float* out,
+                        int64_t ld) {
+  int64_t i = 0;
+  for (; i + 2 <= m; i += 2) TileF16<2, kCols>(a, i, w, k, out, ld);
+  if (i < m) TileF16<1, kCols>(a, i, w, k, out, ld);
+}
+
+void DotF16(const ActRows& a, int64_t m, const uint8_t* w, int64_t n, int64_t k, float* out,
+            int64_t ld) {
+  int64_t j = 0;
+  for (; j + 4 <= n; j += 4) RowsF16<4>(a, m, w + 2 * j * k, k, out + j, ld);
+  for (; j < n; ++j) RowsF16<1>(a, m, w + 2 * j * k, k, out + j, ld);
+}
+
+void LoadBlockRow(BlockType type, const uint8_t* data, int64_t k, float* values) {
+  if (type != BlockType::kF16) return LoadBlocks(type, data, k, values);
+  const hn::CappedTag<float, 16> df;
+  for (int64_t i = 0; i < k; i += static_cast<int64_t>(hn::Lanes(df))) {
+    hn::StoreU(LoadF16(df, data + 2 * i), df, values + i);
+  }
+}
+
+#else
+
 BlockDotKernels::Direct NoDirect(BlockType, int64_t) { return nullptr; }
+
+#endif
 
 }  // namespace
 
 const BlockDotKernels* TargetBlockDotKernels() {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  static constexpr BlockDotKernels kKernels = {.name = HWY_STR(HWY_NAMESPACE),
+                                               .pack = &PackInt8Avx2,
+                                               .int8 = &DotInt8Avx2,
+                                               .f32 = &DotF32,
+                                               .direct = &DirectAvx2,
+                                               .f16 = &DotF16,
+                                               .unpack = &UnpackBlockRowAvx2,
+                                               .load = &LoadBlockRow,
+                                               .interleaved = 128};
+#else
   static constexpr BlockDotKernels kKernels = {.name = HWY_STR(HWY_NAMESPACE),
                                                .pack = &PackInt8,
                                                .int8 = &DotInt8,
@@ -197,16 +279,17 @@ const BlockDotKernels* TargetBlockDotKernels() {
                                                .f16 = nullptr,
                                                .unpack = &UnpackBlockRow,
                                                .load = &LoadBlocks};
+#endif
 #if HWY_TARGET == HWY_AVX3
   static constexpr BlockDotKernels kVnni = {.name = "AVX512_VNNI",
                                             .pack = &PackInt8Vnni,
                                             .int8 = &DotInt8Vnni,
                                             .f32 = &DotF32,
                                             .direct = &DirectVnni,
-                                            .f16 = &DotF16Avx512,
+                                            .f16 = &DotF16,
                                             .unpack = &UnpackBlockRowAvx512,
-                                            .load = &LoadBlockRowAvx512,
-                                            .interleaves = true};
+                                            .load = &LoadBlockRow,
+                                            .interleaved = 256};
   if (UsesVnni()) return &kVnni;
 #endif
   return &kKernels;

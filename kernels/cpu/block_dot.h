@@ -6,8 +6,8 @@
 // Order of a sum, the same for few rows and many (docs/adr/0035-numerics-of-gguf-files.md): f32
 // lanes run along K, one chain of fused multiply-adds per lane from K = 0 up, then a fixed tree
 // over the lanes. The minima are a sum of their own, in the same way, and are subtracted last; with
-// AVX512-VNNI they are subtracted in the lane, behind its products. An output's bits depend on its
-// activation row and its weight row alone.
+// AVX512-VNNI and AVX2 they are subtracted in the lane, behind its products. An output's bits
+// depend on its activation row and its weight row alone.
 #pragma once
 
 #include <cstddef>
@@ -54,11 +54,13 @@ struct BlockDotKernels {
   // none.
   void (*f16)(const ActRows& a, int64_t m, const uint8_t* w, int64_t n, int64_t k, float* out,
               int64_t ld);
-  // UnpackBlockRow, to the same values, interleaved if `interleaves`.
+  // UnpackBlockRow, to the same values, interleaved if `interleaved` is not 0.
   void (*unpack)(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked);
   // LoadBlocks, to the same values.
   void (*load)(BlockType type, const uint8_t* data, int64_t k, float* values);
-  bool interleaves = false;  // rows are those of block_interleave_avx512-inl.h
+  // Elements of which runs lie in lanes of their own: 256 (block_interleave_avx512-inl.h), 128
+  // (block_avx2.cc), or 0.
+  int64_t interleaved = 0;
 };
 
 // The best for this processor, of the Highway targets in use and AllowDotExtensions.
@@ -68,15 +70,17 @@ const BlockDotKernels& ActiveBlockDotKernels();
 void UnpackBlockRow(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked);
 
 #if defined(__x86_64__)
-// `int8`, `pack`, `direct`, `f16`, `unpack` and `load` for processors with AVX512-VNNI.
+// `pack`, `int8`, `direct` and `unpack` for processors with AVX512-VNNI, and with AVX2.
 void PackInt8Vnni(const uint16_t* x, int64_t k, std::byte* packed);
 void DotInt8Vnni(const std::byte* a, int64_t m, const std::byte* w, int64_t n, int64_t k,
                  bool has_min, float* out, int64_t ld);
 BlockDotKernels::Direct DirectVnni(BlockType type, int64_t k);
-void DotF16Avx512(const ActRows& a, int64_t m, const uint8_t* w, int64_t n, int64_t k, float* out,
-                  int64_t ld);
 void UnpackBlockRowAvx512(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked);
-void LoadBlockRowAvx512(BlockType type, const uint8_t* data, int64_t k, float* values);
+void PackInt8Avx2(const uint16_t* x, int64_t k, std::byte* packed);
+void DotInt8Avx2(const std::byte* a, int64_t m, const std::byte* w, int64_t n, int64_t k,
+                 bool has_min, float* out, int64_t ld);
+BlockDotKernels::Direct DirectAvx2(BlockType type, int64_t k);
+void UnpackBlockRowAvx2(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked);
 #endif
 
 }  // namespace dsv4

@@ -431,37 +431,6 @@ void StoreRow(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacke
   StoreAny(type, data, p, k, unpacked);
 }
 
-// Four weight rows of F16 at a time, so that four chains of sums run.
-template <int kRows, int kCols>
-void TileF16(const ActRows& a, int64_t m, const uint8_t* w, int64_t k, float* out, int64_t ld) {
-  __m512 acc[kRows][kCols];
-  for (int i = 0; i < kRows; ++i) {
-    for (int j = 0; j < kCols; ++j) acc[i][j] = _mm512_setzero_ps();
-  }
-  for (int64_t p = 0; p < k; p += 16) {
-    __m512 v[kCols];
-    for (int j = 0; j < kCols; ++j) {
-      const uint8_t* const at = w + 2 * (j * k + p);
-      if (p % 32 == 0) _mm_prefetch(reinterpret_cast<const char*>(at + kAheadBytes), _MM_HINT_T0);
-      v[j] = _mm512_cvtph_ps(Load32Bytes(at));
-    }
-    for (int i = 0; i < kRows; ++i) {
-      const __m512 x = LoadBf16(a.Row(m + i) + p);
-      for (int j = 0; j < kCols; ++j) acc[i][j] = _mm512_fmadd_ps(x, v[j], acc[i][j]);
-    }
-  }
-  for (int i = 0; i < kRows; ++i) {
-    for (int j = 0; j < kCols; ++j) out[(m + i) * ld + j] = _mm512_reduce_add_ps(acc[i][j]);
-  }
-}
-
-template <int kCols>
-void RowsF16(const ActRows& a, int64_t m, const uint8_t* w, int64_t k, float* out, int64_t ld) {
-  int64_t i = 0;
-  for (; i + 2 <= m; i += 2) TileF16<2, kCols>(a, i, w, k, out, ld);
-  if (i < m) TileF16<1, kCols>(a, i, w, k, out, ld);
-}
-
 }  // namespace
 
 BlockDotKernels::Direct DirectVnni(BlockType type, int64_t k) {
@@ -486,13 +455,6 @@ BlockDotKernels::Direct DirectVnni(BlockType type, int64_t k) {
   }
 }
 
-void DotF16Avx512(const ActRows& a, int64_t m, const uint8_t* w, int64_t n, int64_t k, float* out,
-                  int64_t ld) {
-  int64_t j = 0;
-  for (; j + 4 <= n; j += 4) RowsF16<4>(a, m, w + 2 * j * k, k, out + j, ld);
-  for (; j < n; ++j) RowsF16<1>(a, m, w + 2 * j * k, k, out + j, ld);
-}
-
 void UnpackBlockRowAvx512(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked) {
   switch (type) {
     case BlockType::kQ8_0:
@@ -511,13 +473,6 @@ void UnpackBlockRowAvx512(BlockType type, const uint8_t* data, int64_t k, std::b
       return StoreRow<Mxfp4>(type, data, k, unpacked);
     default:
       return StoreAny(type, data, 0, k, unpacked);
-  }
-}
-
-void LoadBlockRowAvx512(BlockType type, const uint8_t* data, int64_t k, float* values) {
-  if (type != BlockType::kF16) return LoadBlocks(type, data, k, values);
-  for (int64_t i = 0; i < k; i += 16) {
-    _mm512_storeu_ps(values + i, _mm512_cvtph_ps(Load32Bytes(data + 2 * i)));
   }
 }
 
