@@ -116,8 +116,8 @@ class Bench {
     Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
     Check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, 0), "device");
     constexpr int64_t kBytes = int64_t{1} << 30;
-    auto* from = Filled<std::byte>(kBytes, 1);
-    auto* to = Filled<std::byte>(kBytes, 2);
+    auto* from = Random<std::byte>(kBytes, kAnyBits);
+    auto* to = Filled<std::byte>(kBytes, 0);
     copy_bandwidth_ =
         2.0 * kBytes / SecondsOf(stream_, 5, [&] {
           Check(cudaMemcpyAsync(to, from, kBytes, cudaMemcpyDeviceToDevice, stream_), "copy");
