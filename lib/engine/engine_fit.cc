@@ -30,6 +30,13 @@ int64_t IntegratedReserve(int64_t available) {
 // Pinned memory is never swapped out. On the CPU: for the page cache of other files.
 int64_t HostReserve(int64_t available) { return available / 8; }
 
+// A block of pinned memory, where Windows manages it: by all reports it gives no larger ones than
+// some GiB when others have been taken.
+constexpr int64_t kPinnedPiece = kGiB;
+
+// Of what Windows lets drivers pin: for transfers, steps' inputs, and other programs.
+int64_t PinnedReserve(int64_t pinnable) { return pinnable / 8; }
+
 constexpr int64_t kLeastChunk = 256;    // tokens of a prompt's step, if the default does not fit
 constexpr int64_t kContextStep = 4096;  // tokens by which a default context shrinks
 
@@ -78,6 +85,9 @@ int64_t EnginePlan::HostRoom() const {
 }
 
 absl::Status EnginePlan::Fit() {
+  if (PinnableMemory(settings_.options.system_root)) {
+    settings_.options.weight_budgets.host_piece = kPinnedPiece;
+  }
   DSV4_RETURN_IF_ERROR(PlanBytes());
   const EngineOptions& options = settings_.options;
   // Processes of a group would have to agree.
@@ -125,12 +135,19 @@ absl::Status EnginePlan::FitOnDevices() {
   return absl::OkStatus();
 }
 
+// Bytes that experts of a GPU may pin.
+int64_t EnginePlan::PinnedRoom() const {
+  const std::optional<int64_t> pinnable = PinnableMemory(settings_.options.system_root);
+  const int64_t room = HostRoom();
+  return pinnable ? std::min(room, *pinnable - PinnedReserve(*pinnable)) : room;
+}
+
 // Lowers the limit of host memory to what there is, and returns whether it did.
 bool EnginePlan::LimitHost() {
   ExpertBudgets& budgets = settings_.options.weight_budgets;
   const ResidencyPlan& experts = info().residency;
   if (devices_->front().integrated() || experts.on_host == 0) return false;
-  const int64_t room = HostRoom();
+  const int64_t room = PinnedRoom();
   if (experts.host_bytes() <= room) return false;
   budgets.host_bytes = std::max<int64_t>(room, 1);
   return true;

@@ -97,6 +97,7 @@ class EnginePlan {
   std::optional<int64_t> FreeBytes(Device* device) const;
   int64_t Room() const;
   int64_t HostRoom() const;
+  int64_t PinnedRoom() const;
   absl::Status ReadProfile();
   absl::Status ChooseDrafter(const Weights& weights);
   absl::Status DescribeWeights(const Weights& weights);

@@ -409,7 +409,9 @@ int64_t ResidencyPlan::BytesOf(int64_t first, int64_t count) const {
 absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_t blocks,
                                             int64_t experts, absl::Span<const RankBytes> ranks,
                                             bool integrated) {
-  return Planner(budgets, blocks, experts, ranks, integrated).Plan();
+  absl::StatusOr<ResidencyPlan> plan = Planner(budgets, blocks, experts, ranks, integrated).Plan();
+  if (plan.ok()) plan->host_piece = budgets.host_piece;
+  return plan;
 }
 
 ResidencyPlan PlanMappedExperts(int64_t host_bytes, int64_t experts,
@@ -457,8 +459,19 @@ int64_t ExpertSlots::HostBytes(const ResidencyPlan& plan, const RankBytes& bytes
   return experts.First(plan.on_device + plan.on_host) - experts.First(plan.on_device);
 }
 
+std::vector<int64_t> ExpertSlots::HostPieces(const ResidencyPlan& plan, const RankBytes& bytes) {
+  std::vector<int64_t> pieces;
+  for (int64_t place = plan.on_device; place < plan.on_device + plan.on_host; ++place) {
+    const int64_t expert = bytes.Expert(place % plan.blocks);
+    if (pieces.empty() || (plan.host_piece > 0 && pieces.back() + expert > plan.host_piece))
+      pieces.push_back(0);
+    pieces.back() += expert;
+  }
+  return pieces;
+}
+
 ExpertSlots::ExpertSlots(const ResidencyPlan& plan, const RankBytes& bytes, Device* device,
-                         std::byte* device_memory, std::byte* host_memory)
+                         std::byte* device_memory, absl::Span<std::byte* const> host_memory)
     : plan_(plan), device_(device), slot_of_(static_cast<size_t>(plan.all())) {
   for (int64_t block = 0; block < plan.blocks; ++block) {
     const std::array<int64_t, 3>& own = bytes.Matrices(block);
@@ -478,9 +491,13 @@ ExpertSlots::ExpertSlots(const ResidencyPlan& plan, const RankBytes& bytes, Devi
     add(plan.ClassAt(i).guests, ExpertBytes(plan.BlockOf(i)));
   }
   add(plan.streams, largest_);
-  at = host_memory;
-  for (int64_t place = plan.on_device; place < plan.on_device + plan.on_host; ++place) {
-    add(1, ExpertBytes(place % plan.blocks));
+  const std::vector<int64_t> pieces = HostPieces(plan, bytes);
+  int64_t place = plan.on_device;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    at = host_memory[i];
+    for (const std::byte* const end = at + pieces[i]; at < end; ++place) {
+      add(1, ExpertBytes(place % plan.blocks));
+    }
   }
   for (size_t index = 0; index < slot_of_.size(); ++index) {
     const ExpertId id = IdOf(index);

@@ -28,6 +28,9 @@ namespace dsv4 {
 struct ExpertBudgets {
   int64_t device_bytes = 0;  // of all weights, on each device
   int64_t host_bytes = 0;    // of experts in host memory, of all devices together
+  // The most bytes of a block of host memory for experts, where a system pins none as large as they
+  // are together.
+  int64_t host_piece = 0;
   // For verification:
   bool least = false;        // device_bytes is the smallest possible
   uint64_t shuffle = 0;      // not 0: experts move at random with this seed, as often as possible
@@ -98,6 +101,7 @@ struct ResidencyPlan {
                              // streamed in passes of many rows
   int64_t expert_bytes = 0;  // of all ranks together; in the mean, if experts differ
   int64_t stage_bytes = 0;   // of host memory, for reads from disk, of all ranks together
+  int64_t host_piece = 0;    // ExpertBudgets::host_piece
   std::vector<SlotClass> classes{};  // empty: all experts have one size
   std::vector<int32_t> class_of{};   // [blocks]; empty as well
   // [blocks * experts], of a profile (lib/experts/expert_profile.h); null: none
@@ -233,9 +237,13 @@ class ExpertSlots {
   static int64_t DeviceBytes(const ResidencyPlan& plan, const RankBytes& bytes);
   static int64_t HostBytes(const ResidencyPlan& plan, const RankBytes& bytes);
 
-  // `device_memory` and `host_memory`: of these sizes.
+  // The blocks of a rank's host memory, of whole slots: one, or several of
+  // ResidencyPlan::host_piece bytes at most, or of one slot that is larger.
+  static std::vector<int64_t> HostPieces(const ResidencyPlan& plan, const RankBytes& bytes);
+
+  // `device_memory` and `host_memory`: of DeviceBytes and HostPieces.
   ExpertSlots(const ResidencyPlan& plan, const RankBytes& bytes, Device* device,
-              std::byte* device_memory, std::byte* host_memory);
+              std::byte* device_memory, absl::Span<std::byte* const> host_memory);
   // Sets the tables of all blocks, which must outlive the slots.
   void set_blocks(std::vector<Block> blocks) { blocks_ = std::move(blocks); }
   const Block& block(int32_t block) const { return blocks_[static_cast<size_t>(block)]; }

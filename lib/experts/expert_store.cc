@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lib/base/checked_math.h"
+#include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 #include "lib/packing/expert_format.h"
 
@@ -60,10 +61,22 @@ int64_t ExpertStore::device_bytes() const {
 }
 
 absl::Status ExpertStore::Allocate(Device* device, Place place) {
-  DSV4_ASSIGN_OR_RETURN(host_memory_, device->AllocateHost(ExpertSlots::HostBytes(plan_, sizes_),
-                                                           "experts beyond the device's budget"));
+  std::vector<std::byte*> host_memory;
+  for (const int64_t bytes : ExpertSlots::HostPieces(plan_, sizes_)) {
+    absl::StatusOr<Buffer> piece =
+        device->AllocateHost(bytes, "experts beyond the device's budget");
+    if (IsOutOfHostMemory(piece.status())) {
+      return WithArgument(
+          OutOfHostMemory(piece.status().message(), ", of ", ExpertSlots::HostBytes(plan_, sizes_),
+                          ". With a lower option host_weight_bytes, others stay on disk"),
+          "host_weight_bytes");
+    }
+    DSV4_RETURN_IF_ERROR(piece.status());
+    host_memory.push_back(piece->data());
+    host_memory_.push_back(*std::move(piece));
+  }
   slots_ = ExpertSlots(plan_, sizes_, device, place(ExpertSlots::DeviceBytes(plan_, sizes_)),
-                       host_memory_.data());
+                       host_memory);
   if (plan_.on_disk > 0) sources_.resize(static_cast<size_t>(plan_.all()));
   return absl::OkStatus();
 }

@@ -155,7 +155,7 @@ class ExpertStore {
   ResidencyPlan plan_;  // of a device with memory of its own
   RankBytes sizes_;
   WeightPacker::Stage pack_stage_;
-  Buffer host_memory_;
+  std::vector<Buffer> host_memory_;  // ExpertSlots::HostPieces
   ExpertSlots slots_;
   std::vector<std::array<ExpertSource, 3>> sources_;  // [blocks * experts], until Open
   ExpertReadTimes read_times_;                        // of the first rank

@@ -23,4 +23,8 @@ std::optional<int64_t> TotalSystemMemory(const std::string& root = "");
 // as above.
 std::optional<int64_t> TotalMemory(const std::string& root = "");
 
+// The bytes that drivers of GPUs pin at most where Windows manages their memory (WDDM), which it
+// does for WSL2 as well: half of all memory, as is reported. nullopt elsewhere: what is available.
+std::optional<int64_t> PinnableMemory(const std::string& root = "");
+
 }  // namespace dsv4

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 
 namespace dsv4 {
@@ -65,6 +66,16 @@ std::optional<int64_t> TotalMemory(const std::string& root) {
   const std::optional<int64_t> limit = NumberIn(root + "/sys/fs/cgroup/memory.max");
   if (!limit) return total;
   return total ? std::min(*total, *limit) : *limit;
+}
+
+std::optional<int64_t> PinnableMemory(const std::string& root) {
+  // WSL2's kernels alone have that word in their release.
+  std::ifstream file(root + "/proc/sys/kernel/osrelease");
+  std::string release;
+  if (!(file >> release) || !absl::StrContains(release, "microsoft")) return std::nullopt;
+  const std::optional<int64_t> total = TotalMemory(root);
+  if (!total) return std::nullopt;
+  return *total / 2;
 }
 
 }  // namespace dsv4

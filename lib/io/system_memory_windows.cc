@@ -36,4 +36,10 @@ std::optional<int64_t> TotalSystemMemory(const std::string&) {
 
 std::optional<int64_t> TotalMemory(const std::string& root) { return TotalSystemMemory(root); }
 
+std::optional<int64_t> PinnableMemory(const std::string& root) {
+  const std::optional<int64_t> total = TotalSystemMemory(root);
+  if (!total) return std::nullopt;
+  return *total / 2;
+}
+
 }  // namespace dsv4

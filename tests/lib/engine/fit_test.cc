@@ -2,11 +2,14 @@
 // A plan for a GPU takes as much of its memory as is free, less a reserve: what does not fit lies
 // in host memory, and a default context shrinks. On the fake CUDA runtime.
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
 #include "tests/support/bundled_model.h"
+#include "tests/support/checkpoint_files.h"
 #include "tests/support/fake_cuda_runtime.h"
 #include "tests/support/loud_experts.h"
 
@@ -91,6 +94,31 @@ TEST_CASE("a limit that the host gives is kept, and a limit of host memory alone
   // All weights fit: there is nothing in host memory to limit.
   options.weight_budgets = {.host_bytes = 1};
   REQUIRE(PlanOn({}, options).info.residency.on_host == 0);
+}
+
+TEST_CASE("where Windows manages memory, half of it is pinned at most, in pieces") {
+  const Planned least = PlanLeast(Small());
+  const FakeCuda gpu = WithUsable(Total(least));
+  const int64_t pinned = PlanOn(gpu, Small()).info.residency.host_bytes();
+  const test::TempFolder root;
+  std::filesystem::create_directories(root.path() + "/proc/sys/kernel");
+  EngineOptions options = Small();
+  options.system_root = root.path();
+  // More than twice as much is free, and seven sixteenths of it are too little for the experts.
+  const int64_t total = pinned * 16 / 7 - kMiB;
+  root.Write("proc/meminfo", absl::StrCat("MemTotal: ", total / 1024,
+                                          " kB\nMemAvailable: ", total / 1024, " kB\n"));
+  root.Write("proc/sys/kernel/osrelease", "6.1.0-37-amd64\n");
+  const Planned linux = PlanOn(gpu, options);
+  REQUIRE(linux.info.residency.on_disk == 0);
+  REQUIRE(linux.info.residency.host_piece == 0);
+  root.Write("proc/sys/kernel/osrelease", "6.6.87.2-microsoft-standard-WSL2\n");
+  const Planned windows = PlanOn(gpu, options);
+  REQUIRE_OK(windows.room);
+  REQUIRE(windows.info.residency.on_host > 0);
+  REQUIRE(windows.info.residency.on_disk > 0);
+  REQUIRE(windows.info.residency.host_bytes() <= total / 16 * 7);
+  REQUIRE(windows.info.residency.host_piece == int64_t{1} << 30);
 }
 
 TEST_CASE("a default context shrinks to the largest that fits; one that was asked for does not") {

@@ -61,7 +61,7 @@ struct Layers {
         sizes(SizesOf(plan)),
         device_memory(static_cast<size_t>(ExpertSlots::DeviceBytes(plan, sizes))),
         host_memory(static_cast<size_t>(ExpertSlots::HostBytes(plan, sizes))),
-        slots(plan, sizes, &device, device_memory.data(), host_memory.data()),
+        slots(plan, sizes, &device, device_memory.data(), {host_memory.data()}),
         experts(16),
         table(16),
         counts(16),

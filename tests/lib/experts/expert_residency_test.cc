@@ -2,7 +2,9 @@
 #include "lib/experts/expert_residency.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -152,7 +154,13 @@ void ExpectSlots(const ResidencyPlan& plan, const RankBytes& rank) {
   std::vector<std::byte> host(static_cast<size_t>(ExpertSlots::HostBytes(plan, rank)));
   REQUIRE(static_cast<int64_t>(device.size()) == plan.device_bytes());
   REQUIRE(static_cast<int64_t>(host.size()) == plan.host_expert_bytes());
-  const ExpertSlots slots(plan, rank, nullptr, device.data(), host.data());
+  std::vector<std::byte*> pieces;
+  std::byte* at = host.data();
+  for (const int64_t bytes : ExpertSlots::HostPieces(plan, rank)) {
+    pieces.push_back(at);
+    at += bytes;
+  }
+  const ExpertSlots slots(plan, rank, nullptr, device.data(), pieces);
   std::vector<int> device_owners(device.size()), host_owners(host.size());
   const auto own = [&](bool on_host, const std::byte* from, int64_t size) {
     std::vector<int>& owners = on_host ? host_owners : device_owners;
@@ -278,11 +286,37 @@ TEST_CASE("ranks with parts of different sizes have the same experts in the same
           ExpertSlots::DeviceBytes(*plan, ranks[0]) + ExpertSlots::DeviceBytes(*plan, ranks[1]));
 }
 
+TEST_CASE("experts in host memory lie in pieces of whole experts where a budget says so") {
+  ResidencyPlan plan = MustPlan({.device_bytes = 1050 + 100 * 30, .host_piece = 100});
+  REQUIRE(plan.on_host == 174);
+  REQUIRE(ExpertSlots::HostPieces(plan, kRank) == std::vector<int64_t>(58, 90));
+  // Each piece stands for itself: the others may lie anywhere.
+  std::vector<std::array<std::byte, 90>> memory(2 * 58);
+  std::vector<std::byte*> pieces;
+  for (size_t i = 0; i < 58; ++i) pieces.push_back(memory[115 - 2 * i].data());
+  std::vector<std::byte> device(static_cast<size_t>(ExpertSlots::DeviceBytes(plan, kRank)));
+  const ExpertSlots slots(plan, kRank, nullptr, device.data(), pieces);
+  std::set<const std::byte*> places;
+  for (int64_t place = plan.on_device; place < plan.on_device + plan.on_host; ++place) {
+    const ExpertId id{static_cast<int32_t>(place % 4), static_cast<int32_t>(place / 4)};
+    const std::byte* const begin = slots.At(id.block, slots.SlotOf(id), 0);
+    places.insert(begin);
+    bool inside = false;
+    for (const std::byte* piece : pieces) inside |= piece <= begin && begin + 30 <= piece + 90;
+    REQUIRE(inside);
+  }
+  REQUIRE(places.size() == 174);
+  plan.host_piece = 20;  // less than one
+  REQUIRE(ExpertSlots::HostPieces(plan, kRank) == std::vector<int64_t>(174, 30));
+  plan.host_piece = 0;
+  REQUIRE(ExpertSlots::HostPieces(plan, kRank) == std::vector<int64_t>{174 * 30});
+}
+
 TEST_CASE("slots follow the plan, and experts on disk have none") {
   const ResidencyPlan plan =
       MustPlan({.device_bytes = 1050 + 70 + 100 * 30, .host_bytes = 200 + 20 * 30});
   std::byte memory[1];
-  const ExpertSlots slots(plan, kRank, nullptr, memory, memory);
+  const ExpertSlots slots(plan, kRank, nullptr, memory, {memory});
   int64_t tiers[3] = {};
   for (int32_t block = 0; block < 4; ++block) {
     for (int32_t expert = 0; expert < 64; ++expert) {
@@ -372,7 +406,7 @@ TEST_CASE("reads of experts are estimated by copies from where they lie to empty
     TimedDevice device(host_memory, device_memory.data() + plan.on_device * slot,
                        device_memory.data() + device_memory.size());
     const ExpertSlots slots(plan, {.matrices = {kMatrix, kMatrix, kMatrix}}, &device,
-                            device_memory.data(), host_memory.data());
+                            device_memory.data(), {host_memory.data()});
     const absl::StatusOr<ExpertReadTimes> times = MeasureExpertReads(slots);
     REQUIRE_OK(times);
     REQUIRE(times->host == (plan.on_host > 0 ? kFromHost : 0));
