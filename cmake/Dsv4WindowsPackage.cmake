@@ -15,7 +15,7 @@ Libs: -L\${prefix}/lib -ldsv4
 install(FILES ${PROJECT_BINARY_DIR}/cmake/dsv4.pc DESTINATION lib/pkgconfig)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/dsv4 DESTINATION include
         FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
-foreach(program dsv4-chat dsv4-server dsv4-bench dsv4-verify)
+foreach(program dsv4-chat dsv4-server dsv4-gates dsv4-bench dsv4-verify)
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION bin)
   endif()

@@ -70,9 +70,13 @@ built highway -DHWY_ENABLE_EXAMPLES=OFF -DHWY_ENABLE_CONTRIB=OFF -DHWY_ENABLE_TE
 mkdir -p "$prefix/include/hwy/contrib"
 (cd "$folder/highway" && find hwy/contrib -name '*.h' -exec cp --parents {} "$prefix/include/" \;)
 
+# So is that of the client of servers in dsv4-gates.
+unpacked cpp-httplib
+cp "$folder/cpp-httplib/httplib.h" "$prefix/include/"
+
 # What their licences ask to be passed on with them, and that of the compiler's libraries.
 mkdir -p "$prefix/licenses"
-for package in simdjson pcre2 abseil highway; do
+for package in simdjson pcre2 abseil highway cpp-httplib; do
   cp "$folder/$package/debian/copyright" "$prefix/licenses/$package.txt"
 done
 # Boost, nlohmann_json and marked are in dsv4-server, where they are here.

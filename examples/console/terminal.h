@@ -19,6 +19,8 @@ bool IsTerminal(int fd);
 // From then on Ctrl-C sets a flag and ends a wait for input. A second one before ClearInterrupt
 // ends the program. Broken pipes become failed writes. Throws a Failure.
 void InstallSignals();
+// A part of InstallSignals.
+void IgnoreBrokenPipes();
 bool Interrupted();
 void ClearInterrupt();
 // Whether the terminal's size has changed, or another program has used the terminal, since the last

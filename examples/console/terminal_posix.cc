@@ -92,8 +92,10 @@ void InstallSignals() {
   action.sa_flags = SA_RESTART;
   sigaction(SIGWINCH, &action, nullptr);
   sigaction(SIGCONT, &action, nullptr);
-  signal(SIGPIPE, SIG_IGN);
+  IgnoreBrokenPipes();
 }
+
+void IgnoreBrokenPipes() { signal(SIGPIPE, SIG_IGN); }
 
 bool TakeRedraw() { return redraw.exchange(false); }
 

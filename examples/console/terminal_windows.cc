@@ -150,6 +150,8 @@ bool TakeRedraw() {
   return last_columns.exchange(columns) != columns;
 }
 
+void IgnoreBrokenPipes() {}  // a write to one is an error there, and nothing else
+
 void ClearInterrupt() { ForgetInterrupt(); }
 
 bool WriteAll(int fd, std::string_view text) {

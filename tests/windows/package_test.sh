@@ -15,8 +15,8 @@ fail() { echo "FAILED: $*"; exit 1; }
 (cd "$build" && cpack -G ZIP >"$work/cpack.log" 2>&1) || { cat "$work/cpack.log"; fail "no archive"; }
 (cd "$work" && cmake -E tar xf "$build"/packages/dsv4-*-windows-x86_64.zip)
 root=$(echo "$work"/dsv4-*-windows-x86_64)
-for file in bin/libdsv4.dll bin/libdsv4.dll.debug bin/dsv4-chat.exe bin/dsv4-server.exe bin/dsv4-bench.exe \
-  bin/dsv4-verify.exe lib/libdsv4.dll.a lib/dsv4.lib lib/libdsv4.def include/dsv4/dsv4.h include/dsv4/dsv4.hpp LICENSE NOTICE \
+for file in bin/libdsv4.dll bin/libdsv4.dll.debug bin/dsv4-chat.exe bin/dsv4-server.exe bin/dsv4-gates.exe \
+  bin/dsv4-bench.exe bin/dsv4-verify.exe lib/libdsv4.dll.a lib/dsv4.lib lib/libdsv4.def include/dsv4/dsv4.h include/dsv4/dsv4.hpp LICENSE NOTICE \
   licenses/abseil.txt models/dsv4-tiny/config.json doc/windows.md; do
   [ -s "$root/$file" ] || fail "the archive has no $file"
 done
@@ -24,7 +24,7 @@ WINEPATH=
 export WINEPATH
 cd "$root"
 wine bin/dsv4-chat.exe -m models/dsv4-tiny -p 'What is the capital of France?' | grep -q Paris || fail dsv4-chat
-wine bin/dsv4-server.exe --version | grep -q '^dsv4-server ' || fail dsv4-server
+wine bin/dsv4-server.exe --version | grep -q '^dsv4 ' || fail dsv4-server
 
 # The commands of the document, between its lines of the language `sh windows`.
 awk '/^```sh windows$/ { inside = 1; next } /^```$/ { inside = 0 } inside' doc/windows.md >"$work/steps"

@@ -2,13 +2,13 @@
 // dsv4-gates: holds a server with OpenAI's API to what its users rely on.
 #include <dsv4/dsv4.h>
 
-#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <string>
 
 #include "examples/console/command_line.h"
 #include "examples/console/failure.h"
+#include "examples/console/terminal.h"
 #include "tools/gates/arguments.h"
 #include "tools/gates/client.h"
 #include "tools/gates/gates.h"
@@ -47,7 +47,7 @@ int Run(int argc, char** argv) {
 }  // namespace gates
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);
+  chat::IgnoreBrokenPipes();
   try {
     return gates::Run(argc, argv);
   } catch (const gates::ServerError& error) {
