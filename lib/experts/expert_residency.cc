@@ -495,9 +495,8 @@ ExpertSlots::ExpertSlots(const ResidencyPlan& plan, const RankBytes& bytes, Devi
   int64_t place = plan.on_device;
   for (size_t i = 0; i < pieces.size(); ++i) {
     at = host_memory[i];
-    for (const std::byte* const end = at + pieces[i]; at < end; ++place) {
-      add(1, ExpertBytes(place % plan.blocks));
-    }
+    const std::byte* const end = at + pieces[i];
+    while (at < end) add(1, ExpertBytes(place++ % plan.blocks));
   }
   for (size_t index = 0; index < slot_of_.size(); ++index) {
     const ExpertId id = IdOf(index);
