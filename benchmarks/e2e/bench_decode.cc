@@ -199,6 +199,11 @@ class Benchmark {
     Must(engine_->device().Synchronize());
     open_seconds_ = SecondsSince(start);
     if (options.without_weights) TakeWeightsOut();
+    if (options.leave_out &&
+        (engine_->device().host_memory() || engine_->info().devices.size() != 1 ||
+         !options.engine.graphs || engine_->info().residency.on_disk > 0)) {
+      Must(Unsupported("--leave-out needs one GPU and recorded steps"));
+    }
     const EngineInfo& info = engine_->info();
     if (free_before) {
       unplanned_bytes_ =

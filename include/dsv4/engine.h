@@ -155,7 +155,8 @@ typedef struct dsv4_engine_options {
    * OUT_OF_HOST_MEMORY if the machine's free memory has no room even for reads from disk. */
   int64_t device_weight_bytes;
   /* Limit of the bytes of host memory for routed experts, all devices together; 0, and more than
-   * that: 7/8 of the free memory. Results are bit for bit the same with any limit.
+   * that: 7/8 of the free memory; with a GPU on Windows and WSL2 also at most 7/16 of all memory,
+   * because more cannot be pinned there. Results are bit for bit the same with any limit.
    * - CUDA: experts beyond it stay in the checkpoint's files, which must not change. A step reads
    *   the experts that it needs. If a read fails, the step fails with IO or CORRUPT and can be
    *   repeated.
