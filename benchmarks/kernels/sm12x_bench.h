@@ -152,6 +152,7 @@ class Bench {
     context.config = config;
     context.workspace =
         Filled<std::byte>(entry.workspace_bytes(one.calls[0], multiprocessors_) + 64, 0);
+    context.marked = Filled<std::byte>(kMarkedBytes, 0);
     Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), "capture");
     for (const void* call : one.calls) entry.launch(context, call);
     cudaGraph_t graph;

@@ -114,11 +114,18 @@ struct KernelConfig {
   bool operator==(const KernelConfig&) const = default;
 };
 
+// Bytes of LaunchContext::marked.
+inline constexpr int64_t kMarkedBytes = int64_t{64} << 10;
+
 struct LaunchContext {
   Stream* stream = nullptr;
   Numerics numerics = Numerics::kPublished;
   uint64_t omitted_points = 0;     // PointBit set; reference backend only, 0 outside tests
   std::byte* workspace = nullptr;  // 64-byte aligned; at least the entry's workspace_bytes
+  // Device memory, 64-byte aligned, for words that blocks of a kernel hand to each other; null if
+  // blocks must not wait for each other (Device::TakeWaitingBlocks). It was zero before the first
+  // launch with it; launches of one stream, all of the same model, write it and nothing else does.
+  std::byte* marked = nullptr;
   // Dispatch fills in these two.
   const KernelConfig* config = nullptr;  // of the launched entry; null: its first
   int32_t multiprocessors = 1;           // of the device, for grid sizes; cuda only

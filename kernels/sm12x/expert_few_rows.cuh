@@ -205,6 +205,14 @@ __device__ __forceinline__ void StageEight(uint32_t low, uint32_t high, int64_t 
   MakeReady(low, high, eight.words);
   *reinterpret_cast<StagedVector*>(staged + k / 8 * kStagedEight) = eight.vector;
 }
+// Stages four codes from element `k` on, a multiple of four.
+__device__ __forceinline__ void StageFour(uint32_t codes, int64_t k, std::byte* staged) {
+  uint32_t words[kReadyWords];
+  MakeReady(codes, 0, words);
+  auto* const to = reinterpret_cast<uint32_t*>(staged + k / 4 * (kStagedEight / 2));
+#pragma unroll
+  for (int i = 0; i < kReadyWords / 2; ++i) to[i] = words[i];
+}
 // Stages a quantised row of `k` elements, by all `threads` threads of a block.
 __device__ __forceinline__ void StageQuantized(const std::byte* row, int64_t k, int threads,
                                                std::byte* staged) {
@@ -229,6 +237,37 @@ __device__ __forceinline__ ReadyActs LoadStaged(const std::byte* slice, int t) {
   }
   return out;
 }
+
+// A lane's parts of kCount K slices of a staged row of `k` elements, from slice `first` on: in
+// registers, where there are enough of them for the target's operands.
+template <int kCount>
+struct RowSlices {
+  static constexpr bool kHeld = kReadyWords == 2;
+  ReadyActs acts[kHeld ? kCount : 1];
+  uint32_t scales[kCount];
+  const std::byte* slices;
+  __device__ __forceinline__ RowSlices(const std::byte* staged, int64_t k, int first)
+      : slices(staged + first * kStagedSlice) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if constexpr (kHeld) acts[i] = Load(i);
+      scales[i] = *reinterpret_cast<const uint8_t*>(staged + StagedScales(k) + first + i);
+    }
+  }
+  __device__ __forceinline__ void Get(int i, ReadyActs* to, uint32_t* scale) const {
+    if constexpr (kHeld) {
+      *to = acts[i];
+    } else {
+      *to = Load(i);
+    }
+    *scale = scales[i];
+  }
+
+ private:
+  __device__ __forceinline__ ReadyActs Load(int i) const {
+    return LoadStaged(slices + i * kStagedSlice, static_cast<int>(threadIdx.x % 4));
+  }
+};
 
 // A warp's stream of the K slices [first, end) of consecutive segments. A segment is a tile of an
 // expert with its rows. kHeld K slices are in registers or being loaded at any time. kOneRow: all
@@ -328,6 +367,65 @@ struct FewStream {
 #pragma unroll
     for (int m = 0; m < kMatrices; ++m) ahead[m].Load(load_slice, &held[i][m]);
     ++load_slice;
+  }
+};
+
+// FewStream for MXFP4 experts of one row, where each warp has two K slices of a tile. `Advance`
+// steps to the next segment: advance(data, scale) sets where tile kMatrices of it are.
+template <int kMatrices, int kHeldSegments, int kSlots>
+struct PairStream {
+  Fp4Slices::Raw held[kHeldSegments][2][kMatrices];
+  int left;  // segments to load
+
+  template <class Advance>
+  __device__ __forceinline__ void Begin(int count, Advance&& advance) {
+    left = count;
+#pragma unroll
+    for (int i = 0; i < kHeldSegments; ++i) Load(i, advance);
+  }
+  template <class Advance>
+  __device__ __forceinline__ void Load(int i, Advance&& advance) {
+    if (left <= 0) return;
+    --left;
+    Fp4Slices::Cursor at[kMatrices];
+    advance(at);
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+#pragma unroll
+      for (int m = 0; m < kMatrices; ++m) at[m].Load(s, &held[i][s][m]);
+    }
+  }
+  // products: of the warp's first K slice and matrix 0. acts_of(segment, s, acts, scale).
+  template <class Advance, class ActsOf>
+  __device__ __forceinline__ void Use(int count, float* products, Advance&& advance,
+                                      ActsOf&& acts_of) {
+    const int lane = threadIdx.x % 32;
+    float* to = products + lane / 4;
+#pragma unroll 1
+    for (int segment = 0; segment < count; segment += kHeldSegments) {
+#pragma unroll
+      for (int i = 0; i < kHeldSegments; ++i) {
+        if (segment + i < count) {
+#pragma unroll
+          for (int s = 0; s < 2; ++s) {
+            ReadyActs acts;
+            uint32_t scale;
+            acts_of(segment + i, s, &acts, &scale);
+#pragma unroll
+            for (int m = 0; m < kMatrices; ++m) {
+              float sum[4];
+              SliceProduct<true>(held[i][s][m].Unpacked(), acts, scale, sum);
+              if (lane % 4 == 0) {
+                to[(s * kMatrices + m) * kSlots * kProductStride] = sum[0];
+                to[(s * kMatrices + m) * kSlots * kProductStride + 8] = sum[2];
+              }
+            }
+          }
+          to += kProductStride;
+          Load(i, advance);
+        }
+      }
+    }
   }
 };
 
@@ -469,7 +567,65 @@ __global__ void __launch_bounds__(kUpThreads<kOneRow>, kUpBlocks<kOneRow>)
           return {row, work.hidden + slot * p.inter + (shared_begin + segment) * kTileRows, 1.0f};
         });
   }
-  if (routed_begin < routed_end) {
+  if (kOneRow && routed_begin < routed_end && plan.slices == 2 * plan.warps) {
+    prepare();
+    const int all = static_cast<int>(tiles), warp = threadIdx.x / 32, first = 2 * warp;
+    int job = routed_begin / all, tile = routed_begin - job * all;
+    int load_job = job, load_tile = tile;
+    const uint32_t tile_bytes = static_cast<uint32_t>(kTileRows * p.hidden / 2);
+    const uint32_t tile_scales = static_cast<uint32_t>(kTileRows * (p.hidden / kKSlice));  // words
+    const uint8_t* data[2];
+    const uint32_t* scale[2];
+    const auto enter = [&] {
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        const FewJobs::Packed& w = jobs.weights[load_job][m];
+        data[m] = w.data + (load_tile * tile_bytes + first * kFp4SliceBytes + warp_lane * 16);
+        scale[m] = reinterpret_cast<const uint32_t*>(w.scale) +
+                   (load_tile * tile_scales + first * kTileRows + Fp4ScaleWord(warp_lane));
+      }
+    };
+    enter();
+    const auto advance = [&](Fp4Slices::Cursor(&at)[2]) {
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        at[m].data = data[m];
+        at[m].scale = scale[m];
+        data[m] += tile_bytes;
+        scale[m] += tile_scales;
+      }
+      if (++load_tile == all) {
+        load_tile = 0;
+        ++load_job;
+        if (load_job < p.experts_per_token) enter();
+      }
+    };
+    constexpr int kSlots = kUpSlots<true>;
+    PairStream<2, 1, kSlots> stream;
+    stream.Begin(routed_end - routed_begin, advance);
+    const RowSlices<2> row(staged, p.hidden, first);
+    float* const own_products = products + first * 2 * kSlots * kProductStride;
+    for (int begin = routed_begin; begin < routed_end; begin += kSlots) {
+      const int count = min(kSlots, routed_end - begin);
+      stream.Use(count, own_products, advance,
+                 [&](int, int s, ReadyActs* acts, uint32_t* scale) { row.Get(s, acts, scale); });
+      __syncthreads();
+      if (warp < count) {
+        const float value =
+            FewSum<2, kSlots>(products, plan.slices, warp_lane / 16, warp, warp_lane % 16);
+        const float up = __shfl_down_sync(0xffffffffu, value, 16);
+        if (warp_lane < 16) {
+          int slot_job = job, slot_tile = tile + warp;
+          for (; slot_tile >= all; slot_tile -= all) ++slot_job;
+          StoreBf16(work.hidden + slot_job * p.inter + slot_tile * kTileRows + warp_lane,
+                    GatedProduct(RoundBf16(value), RoundBf16(up), p.limit, p.weights[slot_job]));
+        }
+      }
+      tile += count;
+      for (; tile >= all; tile -= all) ++job;
+      __syncthreads();
+    }
+  } else if (routed_begin < routed_end) {
     prepare();
     const int all = static_cast<int>(tiles), first_job = routed_begin / all;
     const int first_tile = routed_begin - first_job * all;

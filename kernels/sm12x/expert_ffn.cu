@@ -9,6 +9,8 @@
 // 6 D I (K + 1) flops a row. Memory-bound up to hundreds of rows. Measurements: docs/kernels.md.
 //
 // Plan:
+// - One row, where a GPU has enough multiprocessors: one kernel whose blocks hand hidden values to
+//   each other (expert_one_row.cuh).
 // - Up to 8 rows: two kernels whose blocks have equal shares of all weights (expert_few_rows.cuh).
 // - 9 to 16 rows: pairs of row and expert are grouped by expert. Blocks stream tiles of w1 and w3,
 //   then of w2, through registers, past eight rows at a time (SplitProducts).
@@ -22,7 +24,7 @@
 //
 // Edge cases: experts without rows are not read; a row may name an expert twice; an expert outside
 // [0, E), as padding rows have, contributes nothing.
-#include "kernels/sm12x/expert_few_rows.cuh"
+#include "kernels/sm12x/expert_one_row.cuh"
 
 #include <algorithm>
 
@@ -168,6 +170,14 @@ bool LaunchFewRows(const LaunchContext& context, const ExpertFfnParams& p,
     return false;
   }
   const cudaStream_t stream = CudaStreamOf(context);
+  const int64_t one_row_blocks = OneRowBlocks(p, context.multiprocessors);
+  if (kOneRow && context.marked != nullptr && one_row_blocks > 0) {
+    const int threads = static_cast<int>(p.inter / kKSlice * 32);
+    LaunchOverlapped(stream, dim3(static_cast<unsigned>(one_row_blocks)), threads,
+                     OneRowSharedBytes(p.hidden, p.inter), expert_one_row_kernel, p,
+                     FewPlanOf(p.hidden, threads), reinterpret_cast<OneRowWords*>(context.marked));
+    return true;
+  }
   if (p.part != ExpertPart::kOutputs) {
     const int64_t shares = (int64_t{p.rows} * p.experts_per_token + 1) * (p.inter / kTileRows);
     const int64_t blocks = std::min(shares, int64_t{kUpBlocks<kOneRow>} * context.multiprocessors);

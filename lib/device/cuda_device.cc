@@ -219,6 +219,27 @@ absl::StatusOr<void*> CudaDevice::NewEvent(bool timed) {
   return event;
 }
 
+namespace {
+
+// A bit for each GPU whose waiting blocks an open device has; none for the GPUs from 64 on.
+std::atomic<uint64_t> waiting_blocks{0};
+uint64_t GpuBit(int32_t index) { return index < 64 ? uint64_t{1} << index : 0; }
+
+}  // namespace
+
+bool CudaDevice::TakeWaitingBlocks() {
+  if (has_waiting_blocks_) return true;
+  int side_by_side = 0;
+  if (cudaDeviceGetAttribute(&side_by_side, cudaDevAttrMpsEnabled, index_) != cudaSuccess) {
+    cudaGetLastError();  // a driver that does not know the question
+    return false;
+  }
+  const uint64_t bit = GpuBit(index_);
+  if (side_by_side != 0 || bit == 0 || (waiting_blocks.fetch_or(bit) & bit) != 0) return false;
+  has_waiting_blocks_ = true;
+  return true;
+}
+
 CudaDevice::~CudaDevice() {
   const DriverCall in_driver;
   const DeviceScope scope(this);
@@ -244,6 +265,7 @@ CudaDevice::~CudaDevice() {
   for (const StagingPart& part : parts_) {
     if (part.event != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(part.event));
   }
+  if (has_waiting_blocks_) waiting_blocks.fetch_and(~GpuBit(index_));
 }
 
 absl::Status CudaDevice::RecordOn(const CudaStream& stream, void* event) {

@@ -58,6 +58,7 @@ class CudaDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Graph>> Record(absl::FunctionRef<absl::Status()> enqueue) override;
   double SecondsOf(absl::FunctionRef<void()> enqueue) override;
   bool limits_kernels() const override { return limits_kernels_; }
+  bool TakeWaitingBlocks() override;
   double GraphSecondsOf(absl::FunctionRef<void()> run) override;
   int Enter() override;
   void Leave(int before) override;
@@ -95,6 +96,7 @@ class CudaDevice final : public Device {
   const bool integrated_;
   const DeviceTraits traits_;
   bool limits_kernels_ = false;
+  bool has_waiting_blocks_ = false;
   std::unique_ptr<CudaStream> stream_, side_stream_, copy_stream_;
   // cudaEvent_t
   void *forked_ = nullptr, *joined_ = nullptr, *copying_ = nullptr, *copied_ = nullptr;

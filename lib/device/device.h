@@ -102,6 +102,11 @@ class Device {
   virtual bool integrated() const { return false; }
   // Whether the driver ends kernels that run for some seconds, as on a GPU that drives a display.
   virtual bool limits_kernels() const { return false; }
+  // Whether blocks of a kernel on stream() may wait for each other. The answer stays true until the
+  // device is closed. It is false where another open device of the process has it for the same GPU,
+  // and where processes run on a GPU's multiprocessors side by side (MPS): a second such kernel
+  // could hold multiprocessors that the first one's blocks need.
+  virtual bool TakeWaitingBlocks() { return false; }
 
   // Copies in stream order. Upload: `from` may be reused on return. Download: `to` is filled on
   // return. Errors: DeviceLost.

@@ -74,6 +74,7 @@ int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, con
   }
   place(out->workspace, workspace_bytes, 1, DType::kU8);
   place(out->side_workspace, side_bytes, 1, DType::kU8);
+  place(out->marked, kMarkedBytes, 1, DType::kU8);
   return end;
 }
 

@@ -64,6 +64,7 @@ struct Activations {
 
   std::byte* workspace = nullptr;       // of the operators
   std::byte* side_workspace = nullptr;  // the same, of those on the device's second stream
+  std::byte* marked = nullptr;          // LaunchContext::marked of the first stream
 };
 
 // Bytes of all buffers of a rank, with the given bytes for the operators' workspaces. Unless

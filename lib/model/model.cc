@@ -70,6 +70,7 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Parts& parts, const S
   DSV4_RETURN_IF_ERROR(model->PlaceMemory(model->memory_.data()).status());
   ForwardContext& context = model->context_;
   context.launch.workspace = context.act.workspace;
+  if (parts.device->TakeWaitingBlocks()) context.launch.marked = context.act.marked;
   context.side.workspace = context.act.side_workspace;
   context.step.rope = context.act.rope;
   DSV4_RETURN_IF_ERROR(model->pass_.logits.Place(parts.device, limits.logit_rows,

@@ -8,7 +8,9 @@
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -92,23 +94,38 @@ std::byte* Guarded(size_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
-struct Machine {
-  std::recursive_mutex mutex;  // a grid at a time
-  std::vector<Thread> threads = std::vector<Thread>(kMostThreads);
+// What runs a block, until it ends.
+struct Multiprocessor {
+  Index3 block;
+  std::vector<Thread> threads;
   std::vector<Warp> warps = std::vector<Warp>(kMostWarps);
   Barrier barriers[16];
   std::vector<Mbarrier> mbarriers;  // of the block
   std::vector<std::byte*> stacks;
   std::byte* shared_end = Guarded(kMostSharedBytes) + kMostSharedBytes;
   std::byte* shared = nullptr;
-  const std::function<void()>* body = nullptr;
-  Fiber host;
   Thread* running = nullptr;
   unsigned alive = 0;
   unsigned ready[kMostWarps] = {}, ready_count = 0;  // warps with threads that are
-  uint64_t lot = 1;
+  uint32_t paused[kMostWarps] = {};                  // threads that wait for other blocks
+  RaceBlock races;
+
+  bool IsPaused() const {
+    return std::any_of(std::begin(paused), std::end(paused), [](uint32_t w) { return w != 0; });
+  }
 };
-Machine m;
+
+struct Machine {
+  std::recursive_mutex mutex;  // a grid at a time
+  std::vector<std::unique_ptr<Multiprocessor>> multiprocessors;
+  const std::function<void()>* body = nullptr;
+  Fiber host;
+  uint64_t lot = 1;
+  uint64_t words = 0;  // that blocks have given to others
+};
+Machine machine;
+// Of the block that runs.
+Multiprocessor* current = nullptr;
 
 [[noreturn]] void Fail(const char* what) {
   std::fprintf(stderr, "emulated block (%u, %u, %u), thread %u of %u: %s\n", blockIdx.x, blockIdx.y,
@@ -118,33 +135,33 @@ Machine m;
 
 // The next number below `count`, from a sequence that is the same in every run.
 unsigned DrawLot(unsigned count) {
-  m.lot = m.lot * 6364136223846793005u + 1442695040888963407u;
-  return static_cast<unsigned>((m.lot >> 32) * count >> 32);
+  machine.lot = machine.lot * 6364136223846793005u + 1442695040888963407u;
+  return static_cast<unsigned>((machine.lot >> 32) * count >> 32);
 }
 
 void MakeReady(unsigned warp, uint32_t lanes) {
   if (lanes == 0) return;
-  if (m.warps[warp].ready == 0) m.ready[m.ready_count++] = warp;
-  m.warps[warp].ready |= lanes;
+  if (current->warps[warp].ready == 0) current->ready[current->ready_count++] = warp;
+  current->warps[warp].ready |= lanes;
 }
 
 // The thread that is next: a warp's, as long as it has one that is ready.
 Thread& Next() {
-  unsigned& last = m.ready[m.ready_count - 1];
-  if (m.running == nullptr || m.running->index / kLanes != last) {
-    std::swap(m.ready[DrawLot(m.ready_count)], last);
+  unsigned& last = current->ready[current->ready_count - 1];
+  if (current->running == nullptr || current->running->index / kLanes != last) {
+    std::swap(current->ready[DrawLot(current->ready_count)], last);
   }
   const unsigned warp = last, turned = DrawLot(kLanes);
-  uint32_t& ready = m.warps[warp].ready;
+  uint32_t& ready = current->warps[warp].ready;
   const int at = std::countr_zero(std::rotr(ready, static_cast<int>(turned)));
   const unsigned lane = (static_cast<unsigned>(at) + turned) % kLanes;
   ready &= ~(1u << lane);
-  if (ready == 0) --m.ready_count;
-  return m.threads[warp * kLanes + lane];
+  if (ready == 0) --current->ready_count;
+  return current->threads[warp * kLanes + lane];
 }
 
 [[noreturn]] void FailAllWait() {
-  for (const Warp& warp : m.warps) {
+  for (const Warp& warp : current->warps) {
     for (const Meeting& meeting : warp.meetings) {
       if (meeting.arrived == 0) continue;
       std::fprintf(stderr, "lanes %08x of %08x wait for the others at %s\n", meeting.arrived,
@@ -152,13 +169,13 @@ Thread& Next() {
     }
   }
   for (int i = 0; i < 16; ++i) {
-    if (m.barriers[i].arrived == 0) continue;
-    std::fprintf(stderr, "%u threads wait at barrier %d\n", m.barriers[i].arrived, i);
+    if (current->barriers[i].arrived == 0) continue;
+    std::fprintf(stderr, "%u threads wait at barrier %d\n", current->barriers[i].arrived, i);
   }
-  for (const Mbarrier& one : m.mbarriers) {
+  for (const Mbarrier& one : current->mbarriers) {
     if (!one.IsWaitedFor()) continue;
     std::fprintf(stderr, "threads wait at the mbarrier at byte %td, where %u of %u have arrived\n",
-                 static_cast<const std::byte*>(one.at) - m.shared, one.arrived, one.count);
+                 static_cast<const std::byte*>(one.at) - current->shared, one.arrived, one.count);
   }
   Fail("all threads wait");
 }
@@ -166,15 +183,15 @@ Thread& Next() {
 // To a thread that is ready, or to the host when all have ended.
 void SwitchAway() {
   EndTurn();
-  Thread& from = *m.running;
-  if (m.ready_count == 0) {
-    if (m.alive != 0) FailAllWait();
-    Fiber::Switch(from.fiber, m.host);
+  Thread& from = *current->running;
+  if (current->ready_count == 0) {
+    if (current->alive != 0 && !current->IsPaused()) FailAllWait();
+    Fiber::Switch(from.fiber, machine.host);
     return;
   }
   Thread& to = Next();
   if (&to == &from) return;
-  m.running = &to;
+  current->running = &to;
   threadIdx = {to.index, 0, 0};
   Fiber::Switch(from.fiber, to.fiber);
 }
@@ -193,7 +210,7 @@ void Open(Barrier& barrier) {
 }
 
 int Wait(Barrier& barrier, unsigned threads, int value) {
-  const unsigned self = m.running->index;
+  const unsigned self = current->running->index;
   const uint64_t round = barrier.rounds;
   barrier.sum += value;
   barrier.waiting[self / kLanes] |= 1u << self % kLanes;
@@ -204,20 +221,25 @@ int Wait(Barrier& barrier, unsigned threads, int value) {
 }
 
 void RunThread() {
-  (*m.body)();
-  --m.alive;
+  (*machine.body)();
+  --current->alive;
   // A barrier of the whole block does not wait for threads that have ended.
-  if (m.barriers[0].arrived != 0 && m.barriers[0].arrived == m.alive) Open(m.barriers[0]);
+  if (current->barriers[0].arrived != 0 && current->barriers[0].arrived == current->alive)
+    Open(current->barriers[0]);
   SwitchAway();
   Fail("a thread that ended continues");
 }
 
-void RunBlock(unsigned threads, size_t shared_bytes) {
+void Begin(Index3 block, unsigned threads, size_t shared_bytes) {
+  Multiprocessor& m = *current;
+  m.block = block;
   m.shared = m.shared_end - (shared_bytes + 127) / 128 * 128;
   std::memset(m.shared, kPoison, static_cast<size_t>(m.shared_end - m.shared));
-  BeginRaceBlock(m.shared, m.shared_end);
+  BeginRaceBlock(m.shared, m.shared_end, &m.races);
   m.mbarriers.clear();
   m.alive = threads;
+  if (m.threads.size() < threads) m.threads = std::vector<Thread>(threads);
+  while (m.stacks.size() < threads) m.stacks.push_back(Guarded(kStackBytes));
   for (unsigned i = 0; i < threads; ++i) {
     Thread& thread = m.threads[i];
     thread.index = i;
@@ -228,21 +250,41 @@ void RunBlock(unsigned threads, size_t shared_bytes) {
     thread.fiber.Begin(m.stacks[i], kStackBytes - apart, RunThread);
     MakeReady(i / kLanes, 1u << i % kLanes);
   }
+}
+
+// Runs the current block until it ends (true) or all of its threads that could run wait for other
+// blocks (false).
+bool Continue() {
+  Multiprocessor& m = *current;
+  blockIdx = m.block;
+  UseRaceBlock(&m.races);
+  for (unsigned warp = 0; warp < kMostWarps; ++warp) {
+    MakeReady(warp, std::exchange(m.paused[warp], 0));
+  }
   m.running = nullptr;
   m.running = &Next();
   threadIdx = {m.running->index, 0, 0};
-  Fiber::Switch(m.host, m.running->fiber);
+  Fiber::Switch(machine.host, m.running->fiber);
+  if (m.alive != 0) return false;
   for (const Barrier& barrier : m.barriers) {
     if (barrier.arrived != 0) Fail("threads end while others wait at a barrier");
   }
   for (const Mbarrier& one : m.mbarriers) {
     if (!one.copies.empty()) Fail("a block ends while its copies are under way");
   }
+  return true;
+}
+
+// The multiprocessor `index`, for the next calls.
+void Use(size_t index) {
+  auto& all = machine.multiprocessors;
+  while (all.size() <= index) all.push_back(std::make_unique<Multiprocessor>());
+  current = all[index].get();
 }
 
 Mbarrier& MbarrierAt(const void* at) {
   NoteAtomic(at, sizeof(uint64_t));
-  for (Mbarrier& one : m.mbarriers) {
+  for (Mbarrier& one : current->mbarriers) {
     if (one.at == at) return one;
   }
   Fail("there is no mbarrier");
@@ -279,7 +321,7 @@ Mbarrier& CurrentPhaseAt(const void* at) {
 Mbarrier& NoteArrival(void* at) {
   Mbarrier& one = CurrentPhaseAt(at);
   if (one.arrived + one.later == one.count) Fail("more threads arrive than the mbarrier counts");
-  const unsigned self = m.running->index;
+  const unsigned self = current->running->index;
   uint32_t& arrivers = one.arrivers[self / kLanes];
   arrivers |= 1u << self % kLanes;
   Release(one.clock, arrivers == 0xffffffffu);
@@ -290,14 +332,12 @@ Mbarrier& NoteArrival(void* at) {
 
 void RunGrid(Index3 blocks, unsigned threads, size_t shared_bytes,
              const std::function<void()>& thread) {
-  const std::lock_guard lock(m.mutex);
+  const std::lock_guard lock(machine.mutex);
   if (threads == 0 || threads > kMostThreads || shared_bytes > kMostSharedBytes) {
     Fail("no such launch");
   }
-  while (m.stacks.size() < threads) {
-    m.stacks.push_back(Guarded(kStackBytes));
-  }
-  m.body = &thread;
+  Use(0);
+  machine.body = &thread;
   blockDim = {threads, 1, 1};
   gridDim = blocks;
   std::vector<Index3> order;
@@ -309,19 +349,43 @@ void RunGrid(Index3 blocks, unsigned threads, size_t shared_bytes,
   for (unsigned i = static_cast<unsigned>(order.size()); i > 1; --i) {
     std::swap(order[i - 1], order[DrawLot(i)]);
   }
+  // Blocks that wait for others stay where they are; the next one begins beside them.
+  size_t resident = 0;
   for (const Index3& block : order) {
-    blockIdx = block;
-    RunBlock(threads, shared_bytes);
+    Use(resident);
+    Begin(block, threads, shared_bytes);
+    if (!Continue()) ++resident;
+  }
+  std::vector<size_t> waiting(resident);
+  std::iota(waiting.begin(), waiting.end(), size_t{0});
+  while (!waiting.empty()) {
+    const uint64_t before = machine.words;
+    const size_t ended = std::erase_if(waiting, [](size_t index) {
+      Use(index);
+      return Continue();
+    });
+    if (ended == 0 && machine.words == before) Fail("all blocks wait for each other");
   }
 }
 
-std::byte* DynamicSharedMemory() { return m.shared; }
+void WaitForOtherBlocks() {
+  const unsigned self = current->running->index;
+  current->paused[self / kLanes] |= 1u << self % kLanes;
+  SwitchAway();
+}
 
-int SyncBlock(int value) { return Wait(m.barriers[0], m.alive, value); }
+void GiveToOtherBlocks(uint32_t* to, uint32_t value) {
+  ++machine.words;
+  *to = value;
+}
+
+std::byte* DynamicSharedMemory() { return current->shared; }
+
+int SyncBlock(int value) { return Wait(current->barriers[0], current->alive, value); }
 
 void SyncSome(int id, int threads) {
   if (id < 1 || id > 15 || threads <= 0 || threads % 32 != 0) Fail("no such barrier");
-  Wait(m.barriers[id], static_cast<unsigned>(threads), 0);
+  Wait(current->barriers[id], static_cast<unsigned>(threads), 0);
 }
 
 void CopyLater(void* to, const void* from, int bytes) {
@@ -330,7 +394,7 @@ void CopyLater(void* to, const void* from, int bytes) {
       reinterpret_cast<uintptr_t>(from) % size != 0) {
     Fail("a copy of bytes that are not aligned");
   }
-  Copies& copies = m.running->copies;
+  Copies& copies = current->running->copies;
   if (copies.end - copies.begin == Copies::kMost) Fail("too many copies under way");
   NoteCopy(to, bytes);
   std::memset(to, kPoison, size);
@@ -338,13 +402,13 @@ void CopyLater(void* to, const void* from, int bytes) {
 }
 
 void CommitCopies() {
-  Copies& copies = m.running->copies;
+  Copies& copies = current->running->copies;
   if (copies.last_group - copies.first_group == Copies::kMost) Fail("too many groups of copies");
   copies.groups[copies.last_group++ % Copies::kMost] = copies.end;
 }
 
 void WaitForCopies(int pending) {
-  Copies& copies = m.running->copies;
+  Copies& copies = current->running->copies;
   while (copies.last_group - copies.first_group > static_cast<size_t>(pending)) {
     const size_t end = copies.groups[copies.first_group++ % Copies::kMost];
     for (; copies.begin < end; ++copies.begin) {
@@ -357,13 +421,13 @@ void WaitForCopies(int pending) {
 
 void InitMbarrier(void* at, uint32_t count) {
   NoteCopy(at, sizeof(uint64_t));
-  for (const Mbarrier& one : m.mbarriers) {
+  for (const Mbarrier& one : current->mbarriers) {
     if (one.at == at) Fail("an mbarrier is initialised that has not been invalidated");
   }
   if (reinterpret_cast<uintptr_t>(at) % sizeof(uint64_t) != 0 || count == 0) {
     Fail("no such mbarrier");
   }
-  Mbarrier& one = m.mbarriers.emplace_back();
+  Mbarrier& one = current->mbarriers.emplace_back();
   one.at = at;
   one.count = count;
 }
@@ -371,7 +435,7 @@ void InitMbarrier(void* at, uint32_t count) {
 void InvalidateMbarrier(void* at) {
   NoteCopy(at, sizeof(uint64_t));
   const size_t removed =
-      std::erase_if(m.mbarriers, [at](const Mbarrier& one) { return one.at == at; });
+      std::erase_if(current->mbarriers, [at](const Mbarrier& one) { return one.at == at; });
   if (removed == 0) Fail("there is no mbarrier to invalidate");
 }
 
@@ -384,7 +448,7 @@ void Arrive(void* at) {
 
 void ArriveAfterCopies(void* at) {
   Mbarrier& one = NoteArrival(at);
-  Copies& copies = m.running->copies;
+  Copies& copies = current->running->copies;
   for (; copies.begin < copies.end; ++copies.begin) {
     one.copies.push_back(copies.copies[copies.begin % Copies::kMost]);
   }
@@ -397,7 +461,7 @@ void WaitForPhase(void* at, uint32_t parity) {
   Mbarrier& one = MbarrierAt(at);
   if (one.phases % 2 == parity) MakeCopies(one);
   if (one.phases % 2 == parity) {
-    const unsigned self = m.running->index;
+    const unsigned self = current->running->index;
     one.waiting[self / kLanes] |= 1u << self % kLanes;
     SwitchAway();
   }
@@ -407,14 +471,14 @@ void WaitForPhase(void* at, uint32_t parity) {
 }
 
 Exchange ExchangeOfWarp() {
-  Warp& warp = m.warps[m.running->index / kLanes];
-  return {m.running->index % kLanes, warp.given, warp.got};
+  Warp& warp = current->warps[current->running->index / kLanes];
+  return {current->running->index % kLanes, warp.given, warp.got};
 }
 
 bool Meet(uint32_t mask, const char* what) {
-  const unsigned lane = m.running->index % kLanes;
+  const unsigned lane = current->running->index % kLanes;
   if ((mask >> lane & 1) == 0) Fail("a lane that its own mask leaves out");
-  Meeting& meeting = m.warps[m.running->index / kLanes].meetings[__builtin_ctz(mask)];
+  Meeting& meeting = current->warps[current->running->index / kLanes].meetings[__builtin_ctz(mask)];
   if (meeting.arrived == 0) {
     meeting.mask = mask;
     meeting.what = what;
@@ -435,8 +499,8 @@ bool Meet(uint32_t mask, const char* what) {
 }
 
 void Part(uint32_t mask) {
-  const unsigned self = m.running->index;
-  Meeting& meeting = m.warps[self / kLanes].meetings[__builtin_ctz(mask)];
+  const unsigned self = current->running->index;
+  Meeting& meeting = current->warps[self / kLanes].meetings[__builtin_ctz(mask)];
   meeting.arrived = 0;
   ++meeting.rounds;
   if (mask == 0xffffffffu) OrderLanes(self / kLanes);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a kernel's blocks on the CPU, one after the other, the threads of each as fibers of one
-// thread of the host that take turns at barriers and at what the lanes of a warp do together. Which
-// block, warp and lane is next is drawn by lot, the same in every run, so a result that depends on
-// their order is wrong. Two other errors give wrong results, too: reads of shared memory that was
-// not written (it is filled with NaNs), and reads of copies that were not waited for (they are made
-// no sooner). What would hang a GPU (lanes that wait for others that ended, or at different
-// instructions) ends the program with a message.
+// Runs a kernel's blocks on the CPU, one after the other but for those that wait for others, the
+// threads of each as fibers of one thread of the host that take turns at barriers and at what the
+// lanes of a warp do together. Which block, warp and lane is next is drawn by lot, the same in
+// every run, so a result that depends on their order is wrong. Two other errors give wrong results,
+// too: reads of shared memory that was not written (it is filled with NaNs), and reads of copies
+// that were not waited for (they are made no sooner). What would hang a GPU (lanes that wait for
+// others that ended, or at different instructions) ends the program with a message.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +25,11 @@ void RunGrid(Index3 blocks, unsigned threads, size_t shared_bytes,
              const std::function<void()>& thread);
 
 // The rest is for the code of kernels.
+
+// The thread waits for what other blocks give: others run first. Blocks that wait have no static
+// shared memory of their own. If all blocks wait and none gives anything, the program ends.
+void WaitForOtherBlocks();
+void GiveToOtherBlocks(uint32_t* to, uint32_t value);
 
 std::byte* DynamicSharedMemory();
 

@@ -114,6 +114,19 @@ TEST_CASE("stages that go through mbarriers are there, and not overwritten too s
   words_have(HandOver::kNoEnd, "a block ends while its copies are under way");
 }
 
+TEST_CASE("blocks that wait for each other all run") {
+  for (const unsigned blocks : {1u, 2u, 7u}) {
+    const std::vector<uint32_t> read = HandWordsAround(blocks, false);
+    for (uint32_t i = 0; i < read.size(); ++i) {
+      const uint32_t self = i % 64, second = self / 4 * 4 + 1;
+      REQUIRE(read[i] == (second ^ 1) + 1 + self);
+    }
+  }
+  const std::string words = LastWords([] { HandWordsAround(4, true); });
+  INFO(words);
+  REQUIRE(words.find("all blocks wait for each other") != std::string::npos);
+}
+
 TEST_CASE("what would hang a GPU or break it ends the program") {
   const auto words_have = [](void (*f)(), const char* text) {
     const std::string words = LastWords(f);

@@ -3,6 +3,7 @@
 
 #include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/arch/mma_instructions.cuh"
+#include "kernels/sm12x/arch/signals.cuh"
 #include "kernels/sm12x/arch/threads.cuh"
 #include "tests/emulation/device.h"
 
@@ -136,6 +137,33 @@ std::vector<uint32_t> PassStages(HandOver how) {
 uint32_t ReadUnwritten() {
   uint32_t read = 0;
   RunBlock(1, 16, [&] { read = *sm12x::DynamicShared<uint32_t>(); });
+  return read;
+}
+
+std::vector<uint32_t> HandWordsAround(unsigned blocks, bool silent) {
+  constexpr unsigned kThreads = 64;
+  std::vector<uint32_t> words(blocks * kThreads), read(words.size());
+  RunGrid({blocks, 1, 1}, kThreads, kThreads * sizeof(uint32_t), [&] {
+    auto* const own = sm12x::DynamicShared<uint32_t>();
+    const unsigned self = threadIdx.x, next = (blockIdx.x + 1) % gridDim.x;
+    own[self] = 1000 * blockIdx.x + self;
+    __syncthreads();
+    if (!silent || blockIdx.x != 1) {
+      sm12x::StoreWordRelaxed(&words[blockIdx.x * kThreads + self], own[self ^ 1] + 1);
+    }
+    const uint32_t* const from = &words[next * kThreads + self / 4 * 4];
+    uint4 found;
+    while (true) {
+      found = sm12x::LoadWordsRelaxed(from);
+      if (!__any_sync(0xffffffffu, found.x == 0 || found.y == 0 || found.z == 0 || found.w == 0)) {
+        break;
+      }
+      sm12x::PauseForOtherBlocks();
+    }
+    __syncthreads();
+    // What the block itself had in shared memory is still there.
+    read[blockIdx.x * kThreads + self] = found.y - 1000 * next + own[self] - 1000 * blockIdx.x;
+  });
   return read;
 }
 

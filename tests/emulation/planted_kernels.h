@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels with mistakes that the emulation is to find, and ones without. Each runs one block.
+// Kernels with mistakes that the emulation is to find, and ones without. Each runs one block,
+// unless it says otherwise.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,10 @@ enum class HandOver { kRight, kNoWait, kNoReaders, kNoLanes, kNoArrival, kNoEnd 
 std::vector<uint32_t> PassStages(HandOver how);
 // Reads shared memory that was not written.
 uint32_t ReadUnwritten();
+
+// `blocks` blocks of 64 threads give each other words and wait for them; what each thread of each
+// block read. With `silent`, one block gives none.
+std::vector<uint32_t> HandWordsAround(unsigned blocks, bool silent);
 
 void WriteBehindSharedMemory();
 void HalfAWarpWaits();

@@ -15,7 +15,6 @@
 extern "C" char __data_start, _end, __executable_start;
 
 namespace dsv4::emulation {
-namespace {
 
 constexpr unsigned kWarps = 32, kLanes = 32;
 
@@ -42,18 +41,15 @@ struct Cell {
 };
 constexpr size_t kWord = 4;
 
-struct Region {
-  const char* begin = nullptr;
-  const char* end = nullptr;
-  std::vector<std::unique_ptr<Cell>> cells;
+void CellDeleter::operator()(Cell* cell) const { delete cell; }
 
-  bool Has(const char* at) const { return at >= begin && at < end; }
-  Cell& CellOf(const char* at) {
-    std::unique_ptr<Cell>& cell = cells[static_cast<size_t>(at - begin) / 64];
-    if (cell == nullptr) cell = std::make_unique<Cell>();
-    return *cell;
-  }
-};
+Cell& Region::CellOf(const char* at) {
+  auto& cell = cells[static_cast<size_t>(at - begin) / 64];
+  if (cell == nullptr) cell.reset(new Cell());
+  return *cell;
+}
+
+namespace {
 
 // A write over another's, which is none if both write the same: known when it is done.
 struct Overwrite {
@@ -65,18 +61,18 @@ struct Overwrite {
 };
 
 struct State {
-  Region dynamic, fixed;
+  Region fixed;
   Overwrite overwrites[16];
   unsigned overwrite_count = 0;
-  uint64_t block = 0;
-  // [w][v]: how far warp w knows of what warp v did; [w][w]: its own time.
-  uint32_t seen[kWarps][kWarps] = {};
+  uint64_t blocks = 0;  // so far
 };
 constinit State state;
+RaceBlock none;
+RaceBlock* running = &none;
 
 [[noreturn]] void Report(const char* what, const char* at, Stamp other, const void* code) {
-  const bool dynamic = state.dynamic.Has(at);
-  const char* const begin = dynamic ? state.dynamic.begin : &__executable_start;
+  const bool dynamic = running->dynamic.Has(at);
+  const char* const begin = dynamic ? running->dynamic.begin : &__executable_start;
   std::fprintf(stderr,
                "emulated block (%u, %u, %u) of %u threads: thread %u %s while thread %u may still "
                "be at it (%s shared memory, byte %td; code at %#tx of the executable)\n",
@@ -89,7 +85,7 @@ constinit State state;
 bool Ordered(Stamp before, unsigned self) {
   const unsigned other = ThreadOf(before);
   if (before == 0 || other == self) return true;
-  const auto& seen = state.seen[self / kLanes];
+  const auto& seen = running->seen[self / kLanes];
   const unsigned time = seen[other / kLanes];
   return other / kLanes == self / kLanes ? time > TimeOf(before) : time >= TimeOf(before);
 }
@@ -147,12 +143,12 @@ template <bool kWrites>
                                     bool atomic) {
   Settle();
   const unsigned self = threadIdx.x, warp = self / kLanes;
-  const Stamp stamp = state.seen[warp][warp] << 11 | self << 1 | (atomic ? kAtomic : 0);
+  const Stamp stamp = running->seen[warp][warp] << 11 | self << 1 | (atomic ? kAtomic : 0);
   while (bytes != 0) {
     Cell& cell = region.CellOf(at);
     const size_t place = static_cast<size_t>(at - region.begin) % 64;
-    if (cell.block != state.block) {
-      cell.block = state.block;
+    if (cell.block != running->number) {
+      cell.block = running->number;
       cell.split = 0;
       for (Piece& word : cell.words) word.written = word.readers = 0;
     }
@@ -171,15 +167,18 @@ template <bool kWrites>
 template <bool kWrites>
 void Access(const void* memory, size_t bytes, const void* code, bool atomic = false) {
   const auto* at = static_cast<const char*>(memory);
-  if (state.dynamic.Has(at)) AccessShared<kWrites>(state.dynamic, at, bytes, code, atomic);
+  if (running->dynamic.Has(at)) AccessShared<kWrites>(running->dynamic, at, bytes, code, atomic);
   if (state.fixed.Has(at)) AccessShared<kWrites>(state.fixed, at, bytes, code, atomic);
 }
 
 }  // namespace
 
-void BeginRaceBlock(const std::byte* shared, const std::byte* shared_end) {
-  ++state.block;
-  Region& dynamic = state.dynamic;
+void UseRaceBlock(RaceBlock* block) { running = block; }
+
+void BeginRaceBlock(const std::byte* shared, const std::byte* shared_end, RaceBlock* block) {
+  running = block;
+  block->number = ++state.blocks;
+  Region& dynamic = running->dynamic;
   dynamic.begin = reinterpret_cast<const char*>(shared);
   dynamic.end = reinterpret_cast<const char*>(shared_end);
   if (dynamic.cells.empty()) dynamic.cells.resize(8192);
@@ -188,12 +187,12 @@ void BeginRaceBlock(const std::byte* shared, const std::byte* shared_end) {
     state.fixed.end = &_end;
     state.fixed.cells.resize(static_cast<size_t>(&_end - &__data_start) / 64 + 1);
   }
-  for (auto& seen : state.seen) std::fill_n(seen, kWarps, 0);
-  for (unsigned warp = 0; warp < kWarps; ++warp) state.seen[warp][warp] = 1;
+  for (auto& seen : running->seen) std::fill_n(seen, kWarps, 0);
+  for (unsigned warp = 0; warp < kWarps; ++warp) running->seen[warp][warp] = 1;
 }
 
 void OrderWarps(uint32_t warps) {
-  auto& seen = state.seen;
+  auto& seen = running->seen;
   uint32_t all[kWarps] = {};
   for (uint32_t left = warps; left != 0; left &= left - 1) {
     const auto& one = seen[std::countr_zero(left)];
@@ -206,11 +205,11 @@ void OrderWarps(uint32_t warps) {
   }
 }
 
-void OrderLanes(unsigned warp) { ++state.seen[warp][warp]; }
+void OrderLanes(unsigned warp) { ++running->seen[warp][warp]; }
 
 void Release(Clock& clock, bool all_lanes) {
   const unsigned warp = threadIdx.x / kLanes;
-  auto& seen = state.seen[warp];
+  auto& seen = running->seen[warp];
   for (unsigned i = 0; i < kWarps; ++i) {
     clock[i] = std::max(clock[i], i == warp && !all_lanes ? seen[i] - 1 : seen[i]);
   }
@@ -218,7 +217,7 @@ void Release(Clock& clock, bool all_lanes) {
 }
 
 void Acquire(const Clock& clock) {
-  auto& seen = state.seen[threadIdx.x / kLanes];
+  auto& seen = running->seen[threadIdx.x / kLanes];
   for (unsigned i = 0; i < kWarps; ++i) seen[i] = std::max(seen[i], clock[i]);
 }
 

@@ -11,11 +11,36 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 namespace dsv4::emulation {
 
+// Who accessed a stretch of memory.
+struct Cell;
+struct CellDeleter {
+  void operator()(Cell* cell) const;
+};
+struct Region {
+  const char* begin = nullptr;
+  const char* end = nullptr;
+  std::vector<std::unique_ptr<Cell, CellDeleter>> cells;
+
+  bool Has(const char* at) const { return at >= begin && at < end; }
+  Cell& CellOf(const char* at);
+};
+
+// What is known of a block.
+struct RaceBlock {
+  Region dynamic;
+  uint64_t number = 0;
+  // [w][v]: how far warp w knows of what warp v did; [w][w]: its own time.
+  uint32_t seen[32][32] = {};
+};
 // A block begins, with its dynamic shared memory.
-void BeginRaceBlock(const std::byte* shared, const std::byte* shared_end);
+void BeginRaceBlock(const std::byte* shared, const std::byte* shared_end, RaceBlock* block);
+// The block that runs from here on.
+void UseRaceBlock(RaceBlock* block);
 // The warps of the mask have met at a barrier.
 void OrderWarps(uint32_t warps);
 // All lanes of a warp did something together.

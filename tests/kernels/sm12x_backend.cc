@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA backend under the cases of tests/kernels/op, on a GPU or on the one of tests/emulation.
 // DSV4_TEST_CONFIG chooses the config that its entries run with (cuda_config.h).
-#include "kernels/sm12x/manifest.h"
+#include <string_view>
 
+#include "kernels/op/moe.h"
+#include "kernels/sm12x/manifest.h"
 #include "lib/device/cuda_stream.h"
 #include "tests/kernels/cuda_config.h"
 #include "tests/kernels/cuda_memory.h"
@@ -10,6 +12,23 @@
 
 namespace dsv4::test {
 namespace {
+
+// LaunchContext::marked of all launches. On the emulated GPU null for experts of the model's width:
+// the threads of all its blocks would be too many.
+std::byte* MarkedFor(const KernelEntry& entry, const void* params) {
+  if (entry.op != Op::kExpertFfn) return nullptr;
+  cudaDeviceProp properties{};
+  REQUIRE_CUDA(cudaGetDeviceProperties(&properties, 0));
+  const bool emulated = std::string_view(properties.name) == "emulated";
+  if (emulated && static_cast<const ExpertFfnParams*>(params)->hidden > 1024) return nullptr;
+  static std::byte* const memory = [] {
+    std::byte* made = nullptr;
+    REQUIRE_CUDA(cudaMalloc(reinterpret_cast<void**>(&made), kMarkedBytes));
+    REQUIRE_CUDA(cudaMemset(made, 0, kMarkedBytes));
+    return made;
+  }();
+  return memory;
+}
 
 // Captured in a graph, as steps are; with a workspace that is filled with NaNs, between guards.
 void Replay(const KernelEntry& entry, const void* params) {
@@ -25,6 +44,7 @@ void Replay(const KernelEntry& entry, const void* params) {
   context.multiprocessors = CudaMultiprocessors();
   context.config = TestConfigOf(entry);
   context.workspace = workspace.data();
+  context.marked = MarkedFor(entry, params);
   REQUIRE_CUDA(cudaStreamBeginCapture(on, cudaStreamCaptureModeGlobal));
   entry.launch(context, params);
   const cudaError_t launched = cudaPeekAtLastError();

@@ -253,9 +253,9 @@ size_t KernelsOfLayer(const std::string& compress_ratio) {
 // docs/kernels.md names them.
 TEST_CASE("a step of one row launches so many kernels for a layer") {
   SetFakeCuda(kGpus[0]);
-  REQUIRE(KernelsOfLayer("0") == 18);
-  REQUIRE(KernelsOfLayer("128") == 20);
-  REQUIRE(KernelsOfLayer("4") == 23);
+  REQUIRE(KernelsOfLayer("0") == 17);
+  REQUIRE(KernelsOfLayer("128") == 19);
+  REQUIRE(KernelsOfLayer("4") == 22);
 }
 
 TEST_CASE("launches that a GPU of SM12x would not take are found") {

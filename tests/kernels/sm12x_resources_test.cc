@@ -43,6 +43,7 @@ constexpr Bound kBounds[] = {
     {"expert_ffn expert_down_few_kernel", kWarps16, 49},
     {"expert_ffn expert_down_split_kernel", kWarps16, 20},
     {"expert_ffn expert_gemm_kernel", kWarps8, 9.5},
+    {"expert_ffn expert_one_row_kernel", kWarps16, 60},
     {"expert_ffn expert_shared_gemm_kernel", kWarps8, 8},
     {"expert_ffn expert_up_few_kernel", kWarps16, 39},
     {"expert_ffn expert_up_split_kernel", kWarps16, 20},

@@ -337,6 +337,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrMultiProcessorCount:
       *value = gpu.multiprocessors;
       return Call();
+    case cudaDevAttrMpsEnabled:
+      *value = TheState().gpu.side_by_side;
+      return Call();
     default:
       return cudaErrorInvalidValue;
   }

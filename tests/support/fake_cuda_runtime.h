@@ -28,13 +28,14 @@ struct FakeCuda {
   std::string name = "fake";
   int32_t compute_capability = 120;  // 10 * major + minor
   int32_t multiprocessors = 188;
-  int32_t count = 1;         // such GPUs; 0: the driver finds none. All share one memory
-  bool prohibited = false;   // by its compute mode
-  bool integrated = false;   // in the host's memory
-  bool display = false;      // kernels have a run-time limit
-  int driver_cuda = 13000;   // that the driver supports; below 13000 it is too old for the runtime
-  bool works = false;        // false: enqueued work is dropped
-  bool stuck_clock = false;  // no time passes between events
+  int32_t count = 1;          // such GPUs; 0: the driver finds none. All share one memory
+  bool prohibited = false;    // by its compute mode
+  bool integrated = false;    // in the host's memory
+  bool display = false;       // kernels have a run-time limit
+  bool side_by_side = false;  // processes share its multiprocessors (MPS)
+  int driver_cuda = 13000;    // that the driver supports; below 13000 it is too old for the runtime
+  bool works = false;         // false: enqueued work is dropped
+  bool stuck_clock = false;   // no time passes between events
   int64_t bytes = int64_t{96} << 30;
   // Each 32 bits of new pinned memory: what kernels write there. 2 makes all lists of candidates
   // (kernels/op/token_candidates.h) ones of token 2.

@@ -35,6 +35,24 @@ __device__ __forceinline__ void LoadPacketSystem(const uint64_t* from, uint64_t&
                     : "memory");
 }
 
+// Between blocks of a grid, which must all be resident. Each word is stored and loaded whole, and
+// nothing orders it to others: it shows itself whether it has come. Who finds that it has not calls
+// PauseForOtherBlocks, with all lanes of the warp, and loads again.
+__device__ __forceinline__ uint4 LoadWordsRelaxed(const uint32_t* from) {
+  uint4 v;
+  DSV4_PTX_VOLATILE("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                    : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                    : "l"(from)
+                    : "memory");
+  return v;
+}
+__device__ __forceinline__ void StoreWordRelaxed(uint32_t* to, uint32_t value) {
+  DSV4_PTX_VOLATILE("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+__device__ __forceinline__ void PauseForOtherBlocks() {
+  DSV4_PTX_VOLATILE("nanosleep.u32 20;" ::: "memory");
+}
+
 __device__ __forceinline__ int64_t NowNs() {
   int64_t now;
   DSV4_PTX_VOLATILE("mov.u64 %0, %%globaltimer;" : "=l"(now));

@@ -78,6 +78,27 @@ TEST_CASE("a GPU that drives a display says that its kernels have a limit") {
   }
 }
 
+TEST_CASE("one open device of a GPU may have blocks that wait for each other") {
+  SetFakeCuda({.count = 2});
+  auto first = Device::Open({.kind = DeviceKind::kCuda});
+  auto second = Device::Open({.kind = DeviceKind::kCuda});
+  auto other = Device::Open({.kind = DeviceKind::kCuda, .index = 1});
+  REQUIRE_OK(first);
+  REQUIRE_OK(second);
+  REQUIRE_OK(other);
+  CHECK((*first)->TakeWaitingBlocks());
+  CHECK_FALSE((*second)->TakeWaitingBlocks());
+  CHECK((*other)->TakeWaitingBlocks());
+  CHECK((*first)->TakeWaitingBlocks());
+  first->reset();
+  CHECK((*second)->TakeWaitingBlocks());
+  second->reset();
+  SetFakeCuda({.side_by_side = true});
+  second = Device::Open({.kind = DeviceKind::kCuda});
+  REQUIRE_OK(second);
+  CHECK_FALSE((*second)->TakeWaitingBlocks());
+}
+
 TEST_CASE("memory that the other GPUs cannot map is refused, and the GPU works on") {
   SetFakeCuda({});
   REQUIRE_OK(Device::Open({.kind = DeviceKind::kCuda}));

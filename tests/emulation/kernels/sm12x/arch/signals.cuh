@@ -21,6 +21,11 @@ inline void LoadPacketSystem(const uint64_t* from, uint64_t& first, uint64_t& se
   first = __atomic_load_n(from, __ATOMIC_RELAXED);
   second = __atomic_load_n(from + 1, __ATOMIC_RELAXED);
 }
+inline uint4 LoadWordsRelaxed(const uint32_t* from) { return {from[0], from[1], from[2], from[3]}; }
+inline void StoreWordRelaxed(uint32_t* to, uint32_t value) {
+  emulation::GiveToOtherBlocks(to, value);
+}
+inline void PauseForOtherBlocks() { emulation::WaitForOtherBlocks(); }
 inline int64_t NowNs() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
