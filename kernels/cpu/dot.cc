@@ -140,8 +140,8 @@ HWY_INLINE void SumFour(VF a, VF b, VF c, VF d, float* HWY_RESTRICT out) {
 #endif
 }
 
-// Columns from n on repeat column n - 1 and are not stored.
-template <int kRows>
+// Columns from n on repeat column n - 1 and are not stored. kAhead: asks for the next tile's.
+template <int kRows, bool kAhead>
 HWY_INLINE void TileBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, int n,
                          int64_t k, float* HWY_RESTRICT out, int64_t ld) {
   const DF df;
@@ -154,6 +154,11 @@ HWY_INLINE void TileBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t
     for (int j = 0; j < 4; ++j) acc[i][j] = hn::Zero(df);
   }
   for (int64_t p = 0; p < k; p += 2 * kLanes) {
+    if constexpr (kAhead) {
+      if (p % 32 == 0) {
+        for (const uint16_t* col : cols) __builtin_prefetch(col + 4 * w_stride + p);
+      }
+    }
     const VU w0 = LoadPairs(cols[0] + p), w1 = LoadPairs(cols[1] + p);
     const VU w2 = LoadPairs(cols[2] + p), w3 = LoadPairs(cols[3] + p);
     const VF even0 = Even(w0), even1 = Even(w1), even2 = Even(w2), even3 = Even(w3);
@@ -203,7 +208,13 @@ void DotBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, i
     const int cols = static_cast<int>(n - j < 4 ? n - j : 4);
     for (int64_t i = 0; i < m; i += kTileRows) {
       WithRows<kTileRows>(m - i < kTileRows ? m - i : kTileRows, [&]<int kRows>() HWY_ATTR {
-        TileBf16<kRows>(a, i, w + j * w_stride, w_stride, cols, k, out + j, ld);
+        const uint16_t* const from = w + j * w_stride;
+        // Weights of few rows come from memory.
+        if (i == 0 && m <= kDirectRows) {
+          TileBf16<kRows, true>(a, i, from, w_stride, cols, k, out + j, ld);
+        } else {
+          TileBf16<kRows, false>(a, i, from, w_stride, cols, k, out + j, ld);
+        }
       });
     }
   }
@@ -360,8 +371,57 @@ HWY_INLINE Stretch FromE4M3(V16 codes) {
   return v;
 }
 
-// Bytes of e2m1 codes, each in the low half of a word.
-HWY_INLINE Stretch FromE2M1(V16 bytes) {
+#if HWY_TARGET == HWY_AVX3
+
+// e2m1 codes of a stretch times the factors of their runs: a look-up by the lower four bits of f32
+// lanes.
+HWY_INLINE Stretch FromE2M1(const uint8_t* codes, const float* factors) {
+  alignas(64) static constexpr float kValues[16] = {
+      0.f, .5f, 1.f, 1.5f, 2.f, 3.f, 4.f, 6.f, -0.f, -.5f, -1.f, -1.5f, -2.f, -3.f, -4.f, -6.f};
+  Stretch v;
+  for (int i = 0; i < 2; ++i) {
+    const VF table = hn::Mul(hn::Load(DF(), kValues), hn::Set(DF(), factors[i]));
+    const VU pairs = hn::PromoteTo(DU(), hn::LoadU(hn::Rebind<uint8_t, DU>(), codes + i * kLanes));
+    v.even[i] = VF{_mm512_permutexvar_ps(pairs.raw, table.raw)};
+    v.odd[i] = VF{_mm512_permutexvar_ps(hn::ShiftRight<4>(pairs).raw, table.raw)};
+  }
+  return v;
+}
+
+#elif HWY_TARGET == HWY_AVX2
+
+// The magnitudes of e2m1 times a run's factor.
+HWY_INLINE VF MagnitudesOfE2M1(float factor) {
+  alignas(32) static constexpr float kMagnitudes[8] = {0.f, .5f, 1.f, 1.5f, 2.f, 3.f, 4.f, 6.f};
+  return hn::Mul(hn::Load(DF(), kMagnitudes), hn::Set(DF(), factor));
+}
+
+// e2m1 codes of a stretch, which is a run, times its factor. The lower three bits of an f32 lane
+// choose a magnitude.
+HWY_INLINE Stretch FromE2M1(const uint8_t* codes, const float* factors) {
+  const VF table = MagnitudesOfE2M1(factors[0]);
+  // Xored to a code's four bits, shifted to the top, they leave the sign there.
+  const VF even_table = hn::Xor(table, hn::BitCast(DF(), hn::ShiftLeft<28>(hn::Iota(DU(), 0))));
+  const VU sign = hn::Set(DU(), 0x80000000u);
+  Stretch v;
+  for (int i = 0; i < 2; ++i) {
+    const __m256i pairs =
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes + i * kLanes)));
+    // A shift by multiplication: ports of shifts and look-ups are what bounds this.
+    const __m256i upper = _mm256_mulhi_epu16(pairs, _mm256_set1_epi32(0x1000));
+    v.even[i] = hn::Xor(VF{_mm256_permutevar8x32_ps(even_table.raw, pairs)},
+                        hn::BitCast(DF(), hn::ShiftLeft<28>(VU{pairs})));
+    v.odd[i] = hn::Xor(VF{_mm256_permutevar8x32_ps(table.raw, upper)},
+                       hn::BitCast(DF(), hn::And(VU{pairs}, sign)));
+  }
+  return v;
+}
+
+#else
+
+// e2m1 codes of a stretch times the factors of their runs.
+HWY_INLINE Stretch FromE2M1(const uint8_t* codes, const float* factors) {
+  const V16 bytes = hn::PromoteTo(D16(), hn::LoadU(hn::Rebind<uint8_t, D16>(), codes));
   alignas(16) static constexpr uint8_t kUpper[16] = {0x00, 0x38, 0x3c, 0x3e, 0x40, 0x42,
                                                      0x44, 0x46, 0x80, 0xb8, 0xbc, 0xbe,
                                                      0xc0, 0xc2, 0xc4, 0xc6};
@@ -373,8 +433,10 @@ HWY_INLINE Stretch FromE2M1(V16 bytes) {
   Stretch v;
   FromHalves(hn::BitCast(D16(), hn::TableLookupBytes(table, even)), v.even[0], v.even[1]);
   FromHalves(hn::BitCast(D16(), hn::TableLookupBytes(table, odd)), v.odd[0], v.odd[1]);
-  return v;
+  return Scaled(v, hn::Set(DF(), factors[0]), hn::Set(DF(), factors[2 * kLanes / 32]));
 }
+
+#endif
 
 HWY_INLINE float PowerOfTwo(int exponent) {
   return std::bit_cast<float>(static_cast<uint32_t>(127 + exponent) << 23);
@@ -383,11 +445,15 @@ HWY_INLINE float PowerOfTwo(int exponent) {
 constexpr int kDirectTileRows = HWY_TARGET == HWY_AVX2 ? 2 : 4;
 
 // Columns from n on repeat column n - 1 and are not stored.
-template <int kRows>
-HWY_INLINE void StoreTile(const VF (&acc)[kRows][4], int n, float* HWY_RESTRICT out, int64_t ld) {
+template <int kRows, int kCols>
+HWY_INLINE void StoreTile(const VF (&acc)[kRows][kCols], int n, float* HWY_RESTRICT out,
+                          int64_t ld) {
+  static_assert(kCols % 4 == 0);
   for (int i = 0; i < kRows; ++i) {
-    float sums[4];
-    SumFour(acc[i][0], acc[i][1], acc[i][2], acc[i][3], sums);
+    float sums[kCols];
+    for (int j = 0; j < kCols; j += 4) {
+      SumFour(acc[i][j], acc[i][j + 1], acc[i][j + 2], acc[i][j + 3], sums + j);
+    }
     std::memcpy(out + i * ld, sums, static_cast<size_t>(n) * sizeof(float));
   }
 }
@@ -408,6 +474,11 @@ HWY_INLINE void TileFp8(const ActRows& a, int64_t m, const uint8_t* w, const uin
     // The scale goes to the activations, which several weights share.
     const int fold = scale == nullptr ? 0 : scale[block / 128] - 127;
     const VF factor = hn::Set(df, PowerOfTwo(fold + 8));
+    // The next tile's, which lies beyond the page that the processor reads ahead in.
+    for (const uint8_t* col : cols) {
+      __builtin_prefetch(col + 4 * k + block);
+      __builtin_prefetch(col + 4 * k + block + 64);
+    }
     for (int64_t p = block; p < block + 128; p += kStretch) {
       Stretch x[kRows];
       HWY_UNROLL(4)
@@ -416,8 +487,6 @@ HWY_INLINE void TileFp8(const ActRows& a, int64_t m, const uint8_t* w, const uin
       }
       HWY_UNROLL(4)
       for (int j = 0; j < 4; ++j) {
-        // The next tile's, which lies beyond the page that the processor reads ahead in.
-        __builtin_prefetch(cols[j] + 4 * k + p);
         const auto codes = hn::LoadU(d8, cols[j] + p);
         largest = hn::Max(largest, hn::And(codes, hn::Set(d8, 0x7f)));
         const Stretch v = FromE4M3(hn::BitCast(D16(), codes));
@@ -426,7 +495,7 @@ HWY_INLINE void TileFp8(const ActRows& a, int64_t m, const uint8_t* w, const uin
       }
     }
   }
-  StoreTile<kRows>(acc, n, out + m * ld, ld);
+  StoreTile(acc, n, out + m * ld, ld);
   if (HWY_LIKELY(hn::AllFalse(d8, hn::Eq(largest, hn::Set(d8, 0x7f))))) return;
   for (int j = 0; j < n; ++j) {
     if (std::none_of(cols[j], cols[j] + k, [](uint8_t code) { return (code & 0x7f) == 0x7f; })) {
@@ -450,47 +519,49 @@ void DirectFp8(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* sca
 }
 
 // factors [n * k / 32]: of every run of 32, in f32.
-template <int kRows>
+template <int kRows, int kCols>
 HWY_INLINE void TileFp4(const ActRows& a, int64_t m, const uint8_t* w, const float* factors, int n,
                         int64_t k, float* HWY_RESTRICT out, int64_t ld) {
   const DF df;
-  const D16 d16;
-  const hn::Rebind<uint8_t, D16> d8;
-  const uint8_t* cols[4];
-  const float* col_factors[4];
-  for (int j = 0; j < 4; ++j) {
+  const uint8_t* cols[kCols];
+  const float* col_factors[kCols];
+  for (int j = 0; j < kCols; ++j) {
     cols[j] = w + (j < n ? j : n - 1) * (k / 2);
     col_factors[j] = factors + (j < n ? j : n - 1) * (k / 32);
   }
-  VF acc[kRows][4];
+  VF acc[kRows][kCols];
   for (auto& row : acc) {
     for (VF& sum : row) sum = hn::Zero(df);
   }
-  for (int64_t p = 0; p < k; p += kStretch) {
-    Stretch x[kRows];
-    HWY_UNROLL(4)
-    for (int i = 0; i < kRows; ++i) x[i] = LoadActivations(a.Row(m + i) + p);
-    HWY_UNROLL(4)
-    for (int j = 0; j < 4; ++j) {
-      __builtin_prefetch(cols[j] + 2 * k + p / 2);
-      const V16 bytes = hn::PromoteTo(d16, hn::LoadU(d8, cols[j] + p / 2));
-      const VF first = hn::Set(df, col_factors[j][p / 32]);
-      const VF second = hn::Set(df, col_factors[j][(p + 2 * kLanes) / 32]);
-      const Stretch v = Scaled(FromE2M1(bytes), first, second);
+  for (int64_t block = 0; block < k; block += 128) {
+    for (const uint8_t* col : cols) __builtin_prefetch(col + kCols * (k / 2) + block / 2);
+    for (int64_t p = block; p < block + 128; p += kStretch) {
+      Stretch x[kRows];
       HWY_UNROLL(4)
-      for (int i = 0; i < kRows; ++i) acc[i][j] = AddProducts(x[i], v, acc[i][j]);
+      for (int i = 0; i < kRows; ++i) x[i] = LoadActivations(a.Row(m + i) + p);
+      HWY_UNROLL(8)
+      for (int j = 0; j < kCols; ++j) {
+        const Stretch v = FromE2M1(cols[j] + p / 2, col_factors[j] + p / 32);
+        HWY_UNROLL(4)
+        for (int i = 0; i < kRows; ++i) acc[i][j] = AddProducts(x[i], v, acc[i][j]);
+      }
     }
   }
-  StoreTile<kRows>(acc, n, out + m * ld, ld);
+  StoreTile(acc, n, out + m * ld, ld);
 }
+
+// Weight rows that one activation row is multiplied with at once: chains of sums enough to hide the
+// latency of additions.
+constexpr int kRowFp4Cols = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 ? 8 : 4;
 
 void DirectFp4(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,
                int64_t k, float* out, int64_t ld) {
   const DU du;
   const hn::Rebind<uint8_t, DU> d8;
-  float factors[4 * kDirectMaxK / 32];
-  for (int64_t j = 0; j < n; j += 4) {
-    const int cols = static_cast<int>(n - j < 4 ? n - j : 4);
+  float factors[kRowFp4Cols * kDirectMaxK / 32];
+  const int64_t at_once = m == 1 ? kRowFp4Cols : 4;
+  for (int64_t j = 0; j < n; j += at_once) {
+    const int cols = static_cast<int>(std::min(at_once, n - j));
     const uint8_t* scales = scale + j * (k / 32);
     const int64_t runs = cols * (k / 32);
     int64_t run = 0;
@@ -499,11 +570,16 @@ void DirectFp4(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* sca
       hn::StoreU(hn::BitCast(DF(), bits), DF(), factors + run);
     }
     for (; run < runs; ++run) factors[run] = PowerOfTwo(scales[run] - 127);
+    const uint8_t* const from = w + j * (k / 2);
+    if (m == 1) {
+      TileFp4<1, kRowFp4Cols>(a, 0, from, factors, cols, k, out + j, ld);
+      continue;
+    }
     for (int64_t i = 0; i < m; i += kDirectTileRows) {
-      WithRows<kDirectTileRows>(
-          std::min<int64_t>(kDirectTileRows, m - i), [&]<int kRows>() HWY_ATTR {
-            TileFp4<kRows>(a, i, w + j * (k / 2), factors, cols, k, out + j, ld);
-          });
+      WithRows<kDirectTileRows>(std::min<int64_t>(kDirectTileRows, m - i),
+                                [&]<int kRows>() HWY_ATTR {
+                                  TileFp4<kRows, 4>(a, i, from, factors, cols, k, out + j, ld);
+                                });
     }
   }
 }
