@@ -141,7 +141,8 @@ typedef struct dsv4_engine_options {
   /* Limit of the bytes of weights on each device. Routed experts beyond it are stored in pinned
    * host memory, from which the device's kernels read them.
    * - 0, and more than fits: as much as fits the free memory after the cache and the workspaces,
-   *   less a reserve: 1 GiB or 1/16 of it, whichever is less; on an integrated GPU 8 GiB or 8 % of
+   *   less a reserve: 1 GiB or 1/16 of it, whichever is less; 2 GiB or 1/8 on Windows and WSL2,
+   *   which take memory back when other programs ask for it; on an integrated GPU 8 GiB or 8 % of
    *   the available memory, whichever is more, but at most a quarter. A group of processes takes
    * the limit as it is, and 0 as no limit.
    * - Results are bit for bit the same with any limit.
@@ -157,6 +158,8 @@ typedef struct dsv4_engine_options {
   /* Limit of the bytes of host memory for routed experts, all devices together; 0, and more than
    * that: 7/8 of the free memory; with a GPU on Windows and WSL2 also at most 7/16 of all memory,
    * because more cannot be pinned there. Results are bit for bit the same with any limit.
+   * - A driver may refuse to pin that much. The engine is then planned anew with what was granted,
+   *   and backend_reason says so. In a group of processes it is an error.
    * - CUDA: experts beyond it stay in the checkpoint's files, which must not change. A step reads
    *   the experts that it needs. If a read fails, the step fails with IO or CORRUPT and can be
    *   repeated.
@@ -472,6 +475,7 @@ DSV4_API dsv4_status dsv4_engine_suspend(dsv4_engine* engine, const char* folder
  *   cache is lost with the device, so each session computes its tokens again with its next prefill
  *   or step. Sessions keep their tokens, sampling and grammar, and continue with the same bits. If
  *   this process cannot use the device any more, the call fails; a new process can.
+ * - If a GPU has less free memory than when the engine was opened, fewer experts lie there.
  * - progress: may be NULL; called with DSV4_PROGRESS_LOAD. A non-zero return value cancels.
  * - Does nothing if the engine is neither suspended nor lost. Threads as dsv4_engine_suspend.
  * - An engine of a group of processes cannot be resumed (UNSUPPORTED): open the group again.

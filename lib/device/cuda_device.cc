@@ -157,13 +157,13 @@ absl::Status CudaDevice::Check(int32_t index) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Open(int32_t index) {
+absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Open(int32_t index, bool pages_memory) {
   cudaDeviceProp properties;
   DSV4_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&properties, index),
                                   absl::StrCat("cuda:", index), "asking for its properties"));
   const int32_t capability = properties.major * 10 + properties.minor;
   std::unique_ptr<CudaDevice> device(
-      new CudaDevice(index, properties.integrated != 0,
+      new CudaDevice(index, properties.integrated != 0, pages_memory,
                      {.name = properties.name,
                       .compute_capability = capability,
                       .multiprocessors = properties.multiProcessorCount,
@@ -477,6 +477,12 @@ void CudaDevice::Leave(int before) {
 
 absl::StatusOr<Buffer> CudaDevice::Allocate(int64_t bytes, absl::string_view purpose) {
   if (bytes <= 0) return Buffer();
+  if (const std::optional<int64_t> free = pages_memory_ ? FreeBytes() : std::nullopt;
+      free && bytes > *free) {
+    return OutOfDeviceMemory("cuda:", index_, ": ", *free, " bytes are free, less than the ", bytes,
+                             " for the ", purpose,
+                             ", which Windows would move to the host's memory");
+  }
   MutexLock lock(&mutex_);
   const DeviceScope scope(this);
   void* data = nullptr;

@@ -22,7 +22,8 @@ class CudaDevice final : public Device {
   // See Device::Check. Refuses a device that none of the build's images runs on.
   static absl::Status Check(int32_t index);
   // REQUIRES: Check.
-  static absl::StatusOr<std::unique_ptr<Device>> Open(int32_t index);
+  // `pages_memory`: see DeviceOptions.
+  static absl::StatusOr<std::unique_ptr<Device>> Open(int32_t index, bool pages_memory);
   ~CudaDevice() override;
 
   std::string name() const override { return traits_.name; }
@@ -69,8 +70,11 @@ class CudaDevice final : public Device {
     std::byte* data = nullptr;
     void* event = nullptr;  // cudaEvent_t
   };
-  CudaDevice(int32_t index, bool integrated, DeviceTraits traits)
-      : index_(index), integrated_(integrated), traits_(std::move(traits)) {}
+  CudaDevice(int32_t index, bool integrated, bool pages_memory, DeviceTraits traits)
+      : index_(index),
+        integrated_(integrated),
+        pages_memory_(pages_memory),
+        traits_(std::move(traits)) {}
   absl::Status OpenStream();
   absl::StatusOr<void*> NewEvent(bool timed = false);  // a cudaEvent_t
   absl::StatusOr<bool> IsDone(void* event);
@@ -93,7 +97,7 @@ class CudaDevice final : public Device {
   absl::Status CheckGraph(int result, absl::string_view what);
 
   const int32_t index_;
-  const bool integrated_;
+  const bool integrated_, pages_memory_;
   const DeviceTraits traits_;
   bool limits_kernels_ = false;
   bool has_waiting_blocks_ = false;

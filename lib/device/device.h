@@ -44,6 +44,9 @@ struct DeviceOptions {
   DeviceKind kind = DeviceKind::kCpu;
   int32_t index = 0;    // which device of its kind, as CUDA counts them; the cpu is always 0
   int32_t threads = 0;  // cpu: threads of the stream, the caller included; 0 = one per usable core
+  // CUDA: where Windows manages the memory, its driver grants more than is free and moves what is
+  // too much to the host's memory. Allocate refuses that.
+  bool pages_memory = false;
 };
 
 // A device as it is found, whether or not it can be opened.

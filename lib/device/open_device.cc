@@ -64,7 +64,9 @@ std::vector<DeviceListing> Device::ListGpus() {
 absl::StatusOr<std::unique_ptr<Device>> Device::Open(const DeviceOptions& options) {
   DSV4_RETURN_IF_ERROR(Check(options));
 #ifdef DSV4_HAVE_CUDA
-  if (options.kind == DeviceKind::kCuda) return CudaDevice::Open(options.index);
+  if (options.kind == DeviceKind::kCuda) {
+    return CudaDevice::Open(options.index, options.pages_memory);
+  }
 #endif
   const int threads = options.threads == 0 ? UsableCores() : options.threads;
   auto device = std::make_unique<CpuDevice>(threads);

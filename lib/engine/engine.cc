@@ -120,6 +120,8 @@ absl::Status Engine::Allocate(const std::function<bool(int64_t, int64_t)>& progr
                                            info().max_sessions);
   DSV4_RETURN_IF_ERROR(LimitSteps());
   plan_.Measure(memory_->weights().checkpoint().paths());
+  plan_.Settle();
+  predicted_decode_ = info().expected_decode;
   LogOpened();
   if (!options.expert_profile.empty()) {
     DSV4_ASSIGN_OR_RETURN(profile_keeper_,

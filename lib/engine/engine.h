@@ -94,6 +94,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   absl::Status Resume(const std::function<bool(int64_t, int64_t)>& progress);
   // Whether a step failed because a device was lost. Any thread.
   bool lost() const { return scheduler_->counts().device_lost; }
+  // EngineInfo::expected_decode of the plan that is allocated. Any thread.
+  double predicted_decode() const { return predicted_decode_; }
   // Any thread.
   bool suspended() const { return !gate_.open(); }
 
@@ -165,6 +167,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // The last result of expert_traffic, and whether it stays the last: the device does not answer.
   mutable ExpertTraffic last_traffic_ ABSL_GUARDED_BY(weights_mutex_);
   std::atomic<bool> left_behind_ = false;
+  std::atomic<double> predicted_decode_ = 0;
   mutable SessionCounters counters_;
   mutable EngineGate gate_;
   std::optional<KeptRows> kept_;                   // while suspended; none: the rows were lost

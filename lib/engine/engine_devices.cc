@@ -8,6 +8,7 @@
 #include "lib/base/error.h"
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
+#include "lib/io/system_memory.h"
 
 namespace dsv4 {
 namespace {
@@ -78,7 +79,8 @@ absl::Status EngineDevices::OpenRanks(const EngineSettings& settings) {
   const int local = options.group.grouped() ? 1 : settings.ranks();
   for (int rank = 0; rank < local; ++rank) {
     DeviceOptions device{.kind = cuda ? DeviceKind::kCuda : DeviceKind::kCpu,
-                         .threads = options.threads};
+                         .threads = options.threads,
+                         .pages_memory = PinnableMemory(options.system_root).has_value()};
     if (!options.devices.empty() && (cuda || local == 1)) {
       device.index = options.devices[static_cast<size_t>(rank)];
     }

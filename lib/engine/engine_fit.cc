@@ -20,7 +20,10 @@ constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
 
 // Memory of a GPU that a plan leaves free: for what CUDA takes for kernels and graphs (0.2 GB on an
 // H100 for 38 layers), and for a desktop that shares the GPU.
-int64_t DeviceReserve(int64_t free) { return std::min(kGiB, free / 16); }
+int64_t DeviceReserve(int64_t free, bool pages) {
+  // Windows gives a process less when another one asks for more, and moves what is too much then.
+  return pages ? std::min(2 * kGiB, free / 8) : std::min(kGiB, free / 16);
+}
 
 // An integrated GPU's memory is the system's: a system that runs out of it freezes.
 int64_t IntegratedReserve(int64_t available) {
@@ -64,6 +67,7 @@ int64_t EnginePlan::Room() const {
            info().workspace_bytes;
   }
   int64_t room = kUnknown;
+  const bool pages = PinnableMemory(settings_.options.system_root).has_value();
   const std::vector<Device*> devices = devices_->pointers();
   for (size_t i = 0; i < devices.size(); ++i) {
     const bool integrated = devices[i]->integrated();
@@ -72,7 +76,7 @@ int64_t EnginePlan::Room() const {
     const ResidencyPlan& experts = info().residency;
     const int64_t host = integrated ? experts.stage_bytes : 0;
     const DeviceBytes& plan = info().devices[static_cast<size_t>(settings_.first_rank()) + i];
-    const int64_t reserve = integrated ? IntegratedReserve(*free) : DeviceReserve(*free);
+    const int64_t reserve = integrated ? IntegratedReserve(*free) : DeviceReserve(*free, pages);
     room = std::min(room, *free - reserve - plan.total() - host);
   }
   return room;
@@ -81,13 +85,14 @@ int64_t EnginePlan::Room() const {
 // Bytes of host memory for experts.
 int64_t EnginePlan::HostRoom() const {
   const std::optional<int64_t> available = AvailableMemory(settings_.options.system_root);
-  return available ? *available - HostReserve(*available) : kUnknown;
+  return available ? *available + held_ - HostReserve(*available + held_) : kUnknown;
 }
 
 absl::Status EnginePlan::Fit() {
   if (PinnableMemory(settings_.options.system_root)) {
     settings_.options.weight_budgets.host_piece = kPinnedPiece;
   }
+  given_ = settings_.options.weight_budgets;
   DSV4_RETURN_IF_ERROR(PlanBytes());
   const EngineOptions& options = settings_.options;
   // Processes of a group would have to agree.
@@ -201,6 +206,67 @@ absl::Status EnginePlan::FitBudgets(const ExpertBudgets& given) {
   return PlanBytes();
 }
 
+// Fits the budgets anew within given_, that of the device only if it does not fit. Sessions may
+// exist, whose steps keep their limits.
+absl::Status EnginePlan::FitGiven() {
+  ExpertBudgets& budgets = settings_.options.weight_budgets;
+  settings_.chunk_limit = info().prefill_chunk_tokens;
+  if (given_.host_bytes > 0 &&
+      (budgets.host_bytes == 0 || budgets.host_bytes > given_.host_bytes)) {
+    budgets.host_bytes = given_.host_bytes;
+  }
+  absl::Status planned = PlanBytes();
+  if (planned.ok() && !given_.least && LimitHost()) planned = PlanBytes();
+  if (given_.least || (planned.ok() && Room() >= 0)) return planned;
+  DSV4_RETURN_IF_ERROR(FitBudgets(given_));
+  if (given_.device_bytes == 0 || info().fullest().weights <= given_.device_bytes) {
+    return absl::OkStatus();
+  }
+  budgets = given_;  // says what is needed
+  return PlanBytes();
+}
+
+absl::Status EnginePlan::FitAgain() {
+  const absl::Status room = CheckRoom();
+  if (room.ok() || settings_.options.group.grouped() || devices_->front().host_memory())
+    return room;
+  const int64_t before = info().residency.on_device;
+  DSV4_RETURN_IF_ERROR(FitGiven());
+  DSV4_RETURN_IF_ERROR(CheckRoom());
+  Log(LogLevel::kWarning, room.message(), ". Planned anew, with ", info().residency.on_device,
+      " routed experts on the device instead of ", before);
+  return absl::OkStatus();
+}
+
+absl::Status EnginePlan::PinLess(PinnedBlocks* pinned) {
+  const ResidencyPlan before = info().residency;
+  const int64_t granted = pinned->bytes();
+  pinned->Restart();
+  if (given_.host_piece == 0) {
+    pinned->Keep(0);
+    given_.host_piece = settings_.options.weight_budgets.host_piece = kPinnedPiece;
+    Log(LogLevel::kWarning, "a block of pinned memory was refused; experts of ",
+        before.host_bytes(), " bytes are pinned in blocks of ", kPinnedPiece);
+    return PlanBytes();
+  }
+  const int64_t limit = std::min(granted, before.host_bytes());
+  given_.host_bytes = std::max(limit - PinnedReserve(limit), before.least_host_bytes);
+  held_ = granted;
+  absl::Status fits = FitGiven();
+  if (fits.ok()) fits = CheckRoom();
+  held_ = 0;
+  DSV4_RETURN_IF_ERROR(fits);
+  const ResidencyPlan& after = info().residency;
+  pinned->Keep(after.host_bytes());
+  const std::string text =
+      absl::StrCat("of ", before.host_bytes(), " bytes of host memory for experts, ", granted,
+                   " were pinned: the plan takes ", after.host_bytes(), ", and ", after.on_disk,
+                   " of ", after.all(), " experts stay on disk");
+  Log(LogLevel::kWarning, text);
+  Note(text);
+  return absl::OkStatus();
+}
+
 // The largest context with which the plan fits, in steps of kContextStep. Leaves the whole context
 // if none fits.
 absl::Status EnginePlan::FitContext() {
@@ -227,8 +293,10 @@ absl::Status EnginePlan::FitContext() {
 absl::Status EnginePlan::CheckHostRoom() const {
   const ExpertBudgets& budgets = settings_.options.weight_budgets;
   if (!budgets.limited() && budgets.host_bytes == 0) return absl::OkStatus();
+  std::optional<int64_t> available = AvailableMemory(settings_.options.system_root);
+  if (available) *available += held_;
   return ExpectHostRoom(info().residency, static_cast<int64_t>(devices_->size()), settings_.ranks(),
-                        AvailableMemory(settings_.options.system_root));
+                        available);
 }
 
 absl::Status EnginePlan::CheckRoom() const {

@@ -52,12 +52,22 @@ absl::Status EngineMemory::LoadWeights(EnginePlan* plan, const Loading& loading)
       return joined.ok();
     };
   }
-  absl::StatusOr<std::unique_ptr<Weights>> weights = Weights::Load(
-      plan->config(), plan->TakeCheckpoint(), progress, plan->Targets(loading.profile));
-  DSV4_RETURN_IF_ERROR(joined);
-  DSV4_RETURN_IF_ERROR(weights.status());
-  weights_ = *std::move(weights);
-  return absl::OkStatus();
+  for (;;) {
+    WeightTargets targets = plan->Targets(loading.profile);
+    targets.pinned = &pinned_;
+    absl::StatusOr<std::unique_ptr<Weights>> weights =
+        Weights::Load(plan->config(), plan->TakeCheckpoint(), progress, targets);
+    DSV4_RETURN_IF_ERROR(joined);
+    if (weights.ok()) {
+      weights_ = *std::move(weights);
+      return absl::OkStatus();
+    }
+    // Processes of a group would have to agree.
+    if (!pinned_.refused() || loading.group != nullptr || plan->info().residency.on_host == 0) {
+      return weights.status();
+    }
+    DSV4_RETURN_IF_ERROR(plan->PinLess(&pinned_));
+  }
 }
 
 absl::Status EngineMemory::AllocateCache(const EnginePlan& plan, std::unique_ptr<KvCache>* cache) {

@@ -27,8 +27,10 @@ class EngineMemory {
   };
 
   // Loads the weights, allocates the cache's rows and makes the forward pass. `cache` is created if
-  // it is null; otherwise it has no memory, and gets it. Both outlive the result. Errors: those of
-  // Weights::Load, Device::Allocate, ConnectDevices, ModelRanks::Create and ProcessGroup.
+  // it is null; otherwise it has no memory, and gets it. Both outlive the result. Where a block of
+  // pinned memory is refused, the plan is replaced by one that pins less. Errors: those of
+  // Weights::Load, EnginePlan::PinLess, Device::Allocate, ConnectDevices, ModelRanks::Create and
+  // ProcessGroup.
   static absl::StatusOr<std::unique_ptr<EngineMemory>> Allocate(EnginePlan* plan,
                                                                 std::unique_ptr<KvCache>* cache,
                                                                 Loading loading);
@@ -51,6 +53,7 @@ class EngineMemory {
   absl::Status MakeModel(const EnginePlan& plan, std::unique_ptr<ProcessGroup> group);
   absl::Status OpenGroup(const EnginePlan& plan);
 
+  PinnedBlocks pinned_;  // of weights_
   std::unique_ptr<Weights> weights_;
   KvCache* cache_ = nullptr;
   ProcessGroup* group_ = nullptr;  // model_'s

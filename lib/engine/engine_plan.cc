@@ -53,6 +53,8 @@ absl::Status EnginePlan::Plan() {
 }
 
 absl::Status EnginePlan::PlanBytes() {
+  // A plan that failed has closed it.
+  if (checkpoint_ == nullptr) DSV4_RETURN_IF_ERROR(ReopenCheckpoint());
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Weights> weights,
                         Weights::Describe(config(), std::move(checkpoint_),
                                           Targets(profile_ ? &*profile_ : nullptr)));
@@ -181,6 +183,7 @@ absl::Status EnginePlan::DescribeWeights(const Weights& weights) {
                         ": all experts are in one memory, so that there are no places to choose"),
         "expert_profile");
   }
+  if (settled_) return absl::OkStatus();
   DSV4_RETURN_IF_ERROR(ChooseDrafter(weights));
   for (int rank = 0; rank < settings_.ranks(); ++rank) {
     if (!devices_->IsHere(rank)) continue;
@@ -297,31 +300,35 @@ absl::Status EnginePlan::PlanMemory(Weights& weights) {
     info.cache_bytes += device.cache;
     info.workspace_bytes += device.workspace;
   }
-  info.second_set_operators = devices_->second_set_operators();
-  Predict({});
+  if (!settled_) info.second_set_operators = devices_->second_set_operators();
+  Predict();
   return absl::OkStatus();
 }
 
-void EnginePlan::Predict(const MeasuredRates& measured) {
+void EnginePlan::Predict() {
   EngineInfo& info = mutable_info();
   const Device& device = devices_->front();
   const DeviceRates table =
       RatesOf(info.backend, device.traits(), device.integrated(), info.threads);
   const Expectation expected =
-      Expect(WorkOf(info, config(), weight_format_), WithMeasured(table, info.backend, measured));
+      Expect(WorkOf(info, config(), weight_format_), WithMeasured(table, info.backend, measured_));
   info.expected_decode = expected.decode;
   info.expected_prefill = expected.prefill;
 }
 
 void EnginePlan::Measure(const std::vector<std::string>& files) {
   EngineInfo& info = mutable_info();
-  const MeasuredRates measured =
-      MeasureRates(info, WorkOf(info, config(), weight_format_), &devices_->front(), files);
-  const std::string text = TextOf(measured);
+  measured_ = MeasureRates(info, WorkOf(info, config(), weight_format_), &devices_->front(), files);
+  const std::string text = TextOf(measured_);
   if (text.empty()) return;
-  Predict(measured);
+  Predict();
   Log(LogLevel::kInfo, text);
-  absl::StrAppend(&info.backend_reason, info.backend_reason.empty() ? "" : "; ", text);
+  Note(text);
+}
+
+void EnginePlan::Note(const std::string& text) {
+  std::string& reason = mutable_info().backend_reason;
+  absl::StrAppend(&reason, reason.empty() ? "" : "; ", text);
 }
 
 }  // namespace dsv4

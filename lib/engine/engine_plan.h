@@ -54,6 +54,17 @@ class EnginePlan {
   int64_t whole_context() const { return whole_context_; }
   // Memory that the plan leaves free for the system if the device is an integrated GPU; else 0.
   int64_t system_reserve() const;
+  // Replaces the plan by one with less pinned memory, after a block was refused beyond those in
+  // `pinned`: experts that find no room there stay on disk. At first in smaller blocks, if one was
+  // to take all experts. REQUIRES: experts on the host; nothing of the old plan is allocated but
+  // `pinned`. Errors: of CheckRoom and ReopenCheckpoint.
+  absl::Status PinLess(PinnedBlocks* pinned);
+  // CheckRoom for a plan that was opened before and is to be allocated again: if less is free by
+  // now, it is replaced by one that fits, with the same limits of steps. Errors: of CheckRoom.
+  absl::Status FitAgain();
+  // From here on FitAgain leaves alone what other threads read: everything that does not depend on
+  // places of experts.
+  void Settle() { settled_ = true; }
   // Reads the profile of the option expert_profiles and places experts by it, if there are places
   // to choose. For the plan that is opened: it reads the ends of all tensors.
   absl::Status UseKeptProfile();
@@ -83,7 +94,9 @@ class EnginePlan {
 
  private:
   void TakeSizes(const Weights& weights);
-  void Predict(const MeasuredRates& measured);
+  void Predict();
+  // Tells the host program what the engine's files do not show: EngineInfo::backend_reason.
+  void Note(const std::string& text);
   explicit EnginePlan(EngineSettings settings) : settings_(std::move(settings)) {}
   absl::Status Plan();
   // Plans all bytes for the settings as they are now. Can be repeated.
@@ -92,6 +105,7 @@ class EnginePlan {
   absl::Status Fit();
   absl::Status FitOnDevices();
   absl::Status FitBudgets(const ExpertBudgets& given);
+  absl::Status FitGiven();
   absl::Status FitContext();
   bool LimitHost();
   std::optional<int64_t> FreeBytes(Device* device) const;
@@ -116,6 +130,10 @@ class EnginePlan {
   ContentHash profile_checkpoint_;
   bool chooses_places_ = false;
   int64_t whole_context_ = 0;
+  MeasuredRates measured_;  // by Measure
+  bool settled_ = false;
+  int64_t held_ = 0;     // bytes of host memory that are the plan's already
+  ExpertBudgets given_;  // the options', as far as the system and its drivers have granted them
   std::unique_ptr<Checkpoint> checkpoint_;  // null: taken
 };
 

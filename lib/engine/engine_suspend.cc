@@ -120,7 +120,7 @@ absl::Status Engine::Resume(const std::function<bool(int64_t, int64_t)>& progres
 absl::Status Engine::AllocateAgain(const std::function<bool(int64_t, int64_t)>& progress) {
   // A device that was lost answers no call any more.
   if (!kept_) DSV4_RETURN_IF_ERROR(plan_.ReopenDevices());
-  DSV4_RETURN_IF_ERROR(plan_.CheckRoom());
+  DSV4_RETURN_IF_ERROR(plan_.FitAgain());
   DSV4_RETURN_IF_ERROR(plan_.ReopenCheckpoint());
   if (HexOf(plan_.checkpoint().Fingerprint()) != fingerprint_) {
     return VersionMismatch(plan_.settings().folder,
@@ -136,6 +136,7 @@ absl::Status Engine::AllocateAgain(const std::function<bool(int64_t, int64_t)>& 
                                                          .group = nullptr,
                                                          .progress = progress}));
   DSV4_RETURN_IF_ERROR(LimitSteps());
+  predicted_decode_ = info().expected_decode;
   if (kept_) DSV4_RETURN_IF_ERROR(cache_->WriteHeld(kept_->held, kept_->bytes()));
   {
     MutexLock lock(&weights_mutex_);

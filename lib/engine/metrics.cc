@@ -25,7 +25,7 @@ EngineMetrics MetricsOf(const Engine& engine) {
   metrics.cache = engine.cache().use();
   metrics.suspended = engine.suspended();
   metrics.experts = engine.expert_traffic();
-  metrics.predicted_decode = engine.info().expected_decode;
+  metrics.predicted_decode = engine.predicted_decode();
   metrics.second_set_operators = static_cast<int64_t>(engine.info().second_set_operators.size());
   const StepCounts& steps = metrics.steps;
   if (steps.lone_tokens >= kMeasuredTokens && steps.lone_seconds > 0) {

@@ -49,9 +49,10 @@ ExpertFetcher::ExpertFetcher(Parts parts)
       guest_of_(static_cast<size_t>(plan_.all()), -1),
       place_(static_cast<size_t>(plan_.experts)) {}
 
-absl::StatusOr<std::unique_ptr<ExpertFetcher>> ExpertFetcher::Open(Parts parts, Buffer stage) {
+absl::StatusOr<std::unique_ptr<ExpertFetcher>> ExpertFetcher::Open(Parts parts,
+                                                                   absl::Span<std::byte> stage) {
   std::unique_ptr<ExpertFetcher> fetcher(new ExpertFetcher(std::move(parts)));
-  fetcher->stage_ = std::move(stage);
+  fetcher->stage_ = stage;
   DSV4_ASSIGN_OR_RETURN(fetcher->reader_,
                         DirectReader::Open(fetcher->parts_.checkpoint->paths(),
                                            {.plain = fetcher->parts_.plain_reads}));
@@ -188,7 +189,7 @@ absl::Status ExpertFetcher::Bring(size_t begin, size_t end) {
 absl::Status ExpertFetcher::Read(size_t begin, size_t end) {
   pieces_.clear();
   read_.clear();
-  std::byte* room = stage_.data() + stage_.size_bytes() / kHalves * stage_half_;
+  std::byte* room = stage_.data() + stage_.size() / kHalves * static_cast<size_t>(stage_half_);
   for (size_t i = begin; i < end; ++i) {
     const size_t index = parts_.slots->IndexOf(missing_[i]);
     for (const ExpertSource& source : parts_.sources[index]) {

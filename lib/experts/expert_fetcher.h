@@ -71,9 +71,10 @@ class ExpertFetcher {
     int64_t data_ = 0, scale_ = 0;
   };
 
-  // `stage`: StageBytes::host bytes of Device::AllocateHost. Errors: of opening the checkpoint's
-  // files.
-  static absl::StatusOr<std::unique_ptr<ExpertFetcher>> Open(Parts parts, Buffer stage);
+  // `stage`: StageBytes::host bytes of Device::AllocateHost, which outlive the result. Errors: of
+  // opening the checkpoint's files.
+  static absl::StatusOr<std::unique_ptr<ExpertFetcher>> Open(Parts parts,
+                                                             absl::Span<std::byte> stage);
 
   // Called before and after a pass. EndPass returns the first failure of its reads: IoError or
   // Corrupt, naming the file and the tensor or offset. Fail reports that another rank's read
@@ -128,7 +129,7 @@ class ExpertFetcher {
   Device* const device_;
   std::unique_ptr<DirectReader> reader_;
   FormatChanges changes_;
-  Buffer stage_;
+  absl::Span<std::byte> stage_;
   int stage_half_ = 0;
   std::vector<Guest> guests_;      // those of each class of slots together
   std::vector<int32_t> guest_of_;  // [blocks * experts]: which holds it, or -1

@@ -410,7 +410,11 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
                                             int64_t experts, absl::Span<const RankBytes> ranks,
                                             bool integrated) {
   absl::StatusOr<ResidencyPlan> plan = Planner(budgets, blocks, experts, ranks, integrated).Plan();
-  if (plan.ok()) plan->host_piece = budgets.host_piece;
+  if (!plan.ok()) return plan;
+  plan->host_piece = budgets.host_piece;
+  plan->least_host_bytes =
+      std::accumulate(ranks.begin(), ranks.end(), int64_t{0},
+                      [](int64_t sum, const RankBytes& rank) { return sum + rank.stage; });
   return plan;
 }
 

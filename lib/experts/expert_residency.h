@@ -95,13 +95,14 @@ struct SlotClass {
 struct ResidencyPlan {
   int64_t blocks = 0, experts = 0;  // of a block
   int64_t on_device = 0, on_host = 0, on_disk = 0;
-  int64_t spare = 0;         // further device slots, to move experts
-  int64_t guests = 0;        // further device slots, for experts that are read from disk
-  int64_t streams = 0;       // further device slots, of the largest experts' size, for experts
-                             // streamed in passes of many rows
-  int64_t expert_bytes = 0;  // of all ranks together; in the mean, if experts differ
-  int64_t stage_bytes = 0;   // of host memory, for reads from disk, of all ranks together
-  int64_t host_piece = 0;    // ExpertBudgets::host_piece
+  int64_t spare = 0;             // further device slots, to move experts
+  int64_t guests = 0;            // further device slots, for experts that are read from disk
+  int64_t streams = 0;           // further device slots, of the largest experts' size, for experts
+                                 // streamed in passes of many rows
+  int64_t expert_bytes = 0;      // of all ranks together; in the mean, if experts differ
+  int64_t stage_bytes = 0;       // of host memory, for reads from disk, of all ranks together
+  int64_t host_piece = 0;        // ExpertBudgets::host_piece
+  int64_t least_host_bytes = 0;  // stage_bytes of a plan with experts on disk
   std::vector<SlotClass> classes{};  // empty: all experts have one size
   std::vector<int32_t> class_of{};   // [blocks]; empty as well
   // [blocks * experts], of a profile (lib/experts/expert_profile.h); null: none

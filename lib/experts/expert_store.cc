@@ -60,20 +60,26 @@ int64_t ExpertStore::device_bytes() const {
          (plan_.on_disk > 0 ? sizes_.pack : 0);
 }
 
-absl::Status ExpertStore::Allocate(Device* device, Place place) {
+absl::Status ExpertStore::Allocate(Device* device, PinnedBlocks* pinned, Place place) {
+  const int64_t stage = plan_.on_disk > 0 ? sizes_.stage : 0;
+  const auto take = [&](int64_t bytes, absl::string_view purpose) -> absl::StatusOr<std::byte*> {
+    absl::StatusOr<std::byte*> block = pinned->Take(device, bytes, purpose);
+    if (!IsOutOfHostMemory(block.status())) return block;
+    return WithArgument(
+        OutOfHostMemory(block.status().message(), ", of ",
+                        ExpertSlots::HostBytes(plan_, sizes_) + stage,
+                        ". With a lower option host_weight_bytes, others stay on disk"),
+        "host_weight_bytes");
+  };
+  // First, so that experts leave room for it.
+  if (stage > 0) {
+    DSV4_ASSIGN_OR_RETURN(std::byte* const data, take(stage, "reads of experts from disk"));
+    stage_ = {data, static_cast<size_t>(stage)};
+  }
   std::vector<std::byte*> host_memory;
   for (const int64_t bytes : ExpertSlots::HostPieces(plan_, sizes_)) {
-    absl::StatusOr<Buffer> piece =
-        device->AllocateHost(bytes, "experts beyond the device's budget");
-    if (IsOutOfHostMemory(piece.status())) {
-      return WithArgument(
-          OutOfHostMemory(piece.status().message(), ", of ", ExpertSlots::HostBytes(plan_, sizes_),
-                          ". With a lower option host_weight_bytes, others stay on disk"),
-          "host_weight_bytes");
-    }
-    DSV4_RETURN_IF_ERROR(piece.status());
-    host_memory.push_back(piece->data());
-    host_memory_.push_back(*std::move(piece));
+    DSV4_ASSIGN_OR_RETURN(std::byte* const data, take(bytes, "experts beyond the device's budget"));
+    host_memory.push_back(data);
   }
   slots_ = ExpertSlots(plan_, sizes_, device, place(ExpertSlots::DeviceBytes(plan_, sizes_)),
                        host_memory);
@@ -126,8 +132,6 @@ absl::Status ExpertStore::Open(Parts parts, Place place) {
   if (plan_.on_disk > 0) {
     pack_stage_.data = place(sizes_.pack);
     pack_stage_.scale = pack_stage_.data + Aligned(pack_stage_.data_bytes);
-    DSV4_ASSIGN_OR_RETURN(
-        Buffer stage, slots_.device()->AllocateHost(sizes_.stage, "reads of experts from disk"));
     DSV4_ASSIGN_OR_RETURN(fetcher_, ExpertFetcher::Open({.checkpoint = parts.checkpoint,
                                                          .packer = parts.packer,
                                                          .pack_stage = pack_stage_,
@@ -137,7 +141,7 @@ absl::Status ExpertStore::Open(Parts parts, Place place) {
                                                          .use = first ? parts.use : nullptr,
                                                          .by_token = std::move(parts.by_token),
                                                          .experts_per_token = experts_per_token_},
-                                                        std::move(stage)));
+                                                        stage_));
   }
   return absl::OkStatus();
 }
@@ -150,6 +154,16 @@ void ExpertStore::set_recorded_rows(int32_t recorded_rows) {
   stream_rows_ =
       std::max(static_cast<int32_t>(CeilDiv<int64_t>(kChoices * plan_.experts, experts_per_token_)),
                recorded_rows + 1);
+}
+
+double ExpertStore::LongestHostReads(int32_t rows) const {
+  double bytes = 0;
+  for (int64_t block = 0; block < plan_.blocks; ++block) {
+    const int64_t there = plan_.experts - plan_.OnDevice(block) - plan_.OnDisk(block);
+    const int64_t chosen = std::min(there, int64_t{rows} * experts_per_token_);
+    bytes += static_cast<double>(chosen) * static_cast<double>(plan_.ExpertBytes(block));
+  }
+  return bytes * read_times_.host;
 }
 
 absl::Status ExpertStore::BeginStep() {

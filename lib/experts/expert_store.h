@@ -37,6 +37,7 @@
 #include "lib/experts/expert_profile.h"
 #include "lib/experts/expert_residency.h"
 #include "lib/experts/expert_streamer.h"
+#include "lib/experts/pinned_blocks.h"
 #include "lib/packing/weight_packer.h"
 #include "lib/packing/weight_views.h"
 
@@ -72,7 +73,9 @@ class ExpertStore {
 
   // For the loader: Allocate; then each matrix of each expert is copied to its slot or kept; then
   // Open. Errors of all: OutOfHostMemory, DeviceLost.
-  absl::Status Allocate(Device* device, Place place);
+  // Allocate takes host memory for experts, and to read them from disk, from `pinned`, which
+  // outlives the store.
+  absl::Status Allocate(Device* device, PinnedBlocks* pinned, Place place);
   // Whether the expert has a slot, At(id, matrix) of which the loader fills: 0 is w1, 1 w3, 2 w2.
   bool HasSlot(ExpertId id) const { return slots_.SlotOf(id) >= 0; }
   std::byte* At(ExpertId id, int matrix) const {
@@ -98,6 +101,10 @@ class ExpertStore {
   absl::Status Open(Parts parts, Place place);
   // Null: experts are not mapped, or all of them may stay in memory.
   ExpertPages* pages() const { return pages_.get(); }
+
+  // Seconds that a pass of so many rows reads experts from host memory, if it chooses as many of
+  // them as it can. REQUIRES: one rank.
+  double LongestHostReads(int32_t rows) const;
 
   // For the pass.
   // Called before the first pass. Experts are streamed in passes of more than `recorded_rows` rows
@@ -155,7 +162,7 @@ class ExpertStore {
   ResidencyPlan plan_;  // of a device with memory of its own
   RankBytes sizes_;
   WeightPacker::Stage pack_stage_;
-  std::vector<Buffer> host_memory_;  // ExpertSlots::HostPieces
+  absl::Span<std::byte> stage_;  // pinned, if some experts lie on disk
   ExpertSlots slots_;
   std::vector<std::array<ExpertSource, 3>> sources_;  // [blocks * experts], until Open
   ExpertReadTimes read_times_;                        // of the first rank

@@ -78,7 +78,7 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Parts& parts, const S
   model->copy_from_.resize(static_cast<size_t>(limits.rows));
   model->copy_to_.resize(model->copy_from_.size());
   RecordedPasses& recorded = model->recorded_;
-  parts.experts->set_recorded_rows(recorded.records() ? recorded.limits().rows : 0);
+  parts.experts->set_recorded_rows(recorded.recorded_rows());
   DSV4_RETURN_IF_ERROR(recorded.Record());
   return model;
 }
@@ -170,9 +170,14 @@ absl::Status Model::Stopped(const std::function<bool()>* stop, int64_t layer) co
 }
 
 // Layers of long prompts take long: a device that runs behind its launches has at most two of them
-// queued, so that a pass that stops ends soon.
+// queued, so that a pass that stops ends soon. Where the driver ends what runs for too long, be it
+// several launches: one.
 absl::Status Model::Pace(int64_t layer) {
   const int mark = static_cast<int>(layer % kPaceMarks);
+  if (parts_.device->limits_kernels()) {
+    DSV4_RETURN_IF_ERROR(parts_.device->Mark(kFirstPaceMark + mark));
+    return parts_.device->Await(kFirstPaceMark + mark);
+  }
   DSV4_RETURN_IF_ERROR(parts_.device->Mark(kFirstPaceMark + mark));
   return parts_.device->Await(kFirstPaceMark + (mark + 1) % kPaceMarks);
 }
@@ -180,7 +185,8 @@ absl::Status Model::Pace(int64_t layer) {
 absl::Status Model::RunLayers(const std::function<bool()>* stop) {
   DSV4_RETURN_IF_ERROR(pass_.ComputeRope());
   DSV4_RETURN_IF_ERROR(Embed());
-  const bool paces = stop != nullptr && context_.step.rows > recorded_.limits().rows;
+  const bool paces = stop != nullptr && (context_.step.rows > recorded_.limits().rows ||
+                                         parts_.device->limits_kernels());
   for (int64_t layer = 0; layer < parts_.config->num_hidden_layers; ++layer) {
     if (paces) DSV4_RETURN_IF_ERROR(Pace(layer));
     DSV4_RETURN_IF_ERROR(Stopped(stop, layer));

@@ -24,6 +24,22 @@ StepLimits RecordedPasses::limits() const {
   return limits;
 }
 
+int32_t RecordedPasses::recorded_rows() const {
+  // Windows ends what runs for two seconds, other systems after some more.
+  constexpr double kLongestReads = 0.5;
+  if (!records()) return 0;
+  const int32_t most = limits().rows;
+  // Ranks record alike.
+  if (!pass_.parts.device->limits_kernels() || pass_.parts.shards->ranks > 1) return most;
+  int32_t rows = 0;
+  while (rows < most) {
+    const int32_t next = std::min(NextStepSize(rows), most);
+    if (pass_.parts.experts->LongestHostReads(next) > kLongestReads) break;
+    rows = next;
+  }
+  return rows;
+}
+
 absl::StatusOr<int64_t> RecordedPasses::PlaceInputs(std::byte* memory) {
   if (!records()) return 0;
   Device* const device = pass_.parts.device;
@@ -51,7 +67,7 @@ StepUpload::Shape RecordedPasses::ShapeOf(int32_t rows) const {
 absl::Status RecordedPasses::Record() {
   if (pass_.parts.device->host_memory()) return absl::OkStatus();
   steps_.clear();
-  const int32_t recorded_rows = records() ? limits().rows : 0;
+  const int32_t recorded_rows = this->recorded_rows();
   for (int32_t rows = 0; rows < pass_.limits.rows;) {
     const int32_t largest = rows < recorded_rows ? recorded_rows : pass_.limits.rows;
     rows = std::min(NextStepSize(rows), largest);

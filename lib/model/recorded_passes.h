@@ -55,8 +55,12 @@ class RecordedPasses {
 
   // Whether steps of few rows are recorded.
   bool records() const { return pass_.parts.graphs && !pass_.parts.experts->reads_disk(); }
-  // Limits of the steps that are recorded, where records().
+  // Limits of the steps that are recorded, where records(), if their graphs may run for as long as
+  // they need.
   StepLimits limits() const;
+  // The most rows of a recorded step; 0: none. Where the driver ends what runs for too long, fewer
+  // than the limit if a graph would read experts from host memory for longer.
+  int32_t recorded_rows() const;
   // Bytes of the graphs' inputs; places them at `memory` unless it is null.
   absl::StatusOr<int64_t> PlaceInputs(std::byte* memory);
   // Records the steps up to limits(), and loads the kernels of larger ones. Not before everything

@@ -144,6 +144,8 @@ ExpertFormat WeightPlacement::FormatOf(const WeightSpec& spec) const {
 }
 
 absl::Status WeightPlacement::Begin() {
+  PinnedBlocks* const pinned = targets_.pinned != nullptr ? targets_.pinned : &weights_->pinned_;
+  pinned->Restart();
   uploads_.reserve(targets_.ranks.size());
   for (size_t rank = 0; rank < targets_.ranks.size(); ++rank) {
     const WeightTarget& target = targets_.ranks[rank];
@@ -151,8 +153,9 @@ absl::Status WeightPlacement::Begin() {
     if (!target.here) continue;
     DSV4_RETURN_IF_ERROR(upload.Allocate(weights_->ranks_[rank].bytes));
     DSV4_RETURN_IF_ERROR(weights_->experts_[rank]->Allocate(
-        target.device, [&](int64_t bytes) { return upload.Place(bytes); }));
+        target.device, pinned, [&](int64_t bytes) { return upload.Place(bytes); }));
   }
+  pinned->FreeUntaken();
   return absl::OkStatus();
 }
 

@@ -47,6 +47,8 @@ struct WeightTargets {
   std::optional<int64_t> available{};
   // Chooses the experts that begin in the fastest memory. Null: no profile.
   const ExpertProfile* profile = nullptr;
+  // Pinned memory for the ranks' experts, which outlives the weights. Null: the weights have it.
+  PinnedBlocks* pinned = nullptr;
 };
 
 // The model's own views point to host memory. If devices have memory of their own, only the ranks'
@@ -137,6 +139,7 @@ class Weights : public WeightViews {
   absl::Status CountUse(const ExpertProfile* profile);
   std::unique_ptr<Checkpoint> checkpoint_;
   std::unique_ptr<ExpertUse> use_;                     // outlives the objects that add counts to it
+  PinnedBlocks pinned_;                                // unless the targets have it; of `experts_`
   std::vector<std::unique_ptr<ExpertStore>> experts_;  // [ranks]
   // None: one rank, on the host. Their memory is freed before that of `experts_`, when copies from
   // and to the host's memory are done.

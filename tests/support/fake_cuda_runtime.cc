@@ -48,6 +48,8 @@ struct State {
   cudaError_t failure ABSL_GUARDED_BY(mutex) = cudaSuccess;
   cudaError_t last_error ABSL_GUARDED_BY(mutex) = cudaSuccess;  // for cudaGetLastError, once
   int64_t bytes ABSL_GUARDED_BY(mutex) = 0;
+  int64_t others ABSL_GUARDED_BY(mutex) = 0;  // bytes of other processes, by TakeFakeMemory
+  std::map<const void*, int64_t> pinned ABSL_GUARDED_BY(mutex);       // bytes, of allocations
   std::map<const void*, int64_t> allocations ABSL_GUARDED_BY(mutex);  // bytes
   std::map<const void*, int64_t> most_shared_bytes
       ABSL_GUARDED_BY(mutex);  // of kernels that were allowed more
@@ -156,7 +158,9 @@ cudaError_t Allocate(void** memory, size_t bytes) {
       state.gpu.failing_allocation >= 0 && state.use.allocations >= state.gpu.failing_allocation;
   ++state.use.allocations;
   if (fails && state.gpu.refuses_map) return cudaErrorMapBufferObjectFailed;
-  if (fails || state.bytes + count > state.gpu.bytes) return cudaErrorMemoryAllocation;
+  if (fails || (state.bytes + count > state.gpu.bytes && !state.gpu.pages)) {
+    return cudaErrorMemoryAllocation;
+  }
   // Pages are taken when they are touched, which few are.
   void* const pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -172,6 +176,11 @@ cudaError_t Free(void* memory) {
   DoEnqueued();
   State& state = TheState();
   const MutexLock lock(&state.mutex);
+  const auto pinned = state.pinned.find(memory);
+  if (pinned != state.pinned.end()) {
+    state.use.pinned -= pinned->second;
+    state.pinned.erase(pinned);
+  }
   const auto found = state.allocations.find(memory);
   if (found == state.allocations.end()) return cudaErrorInvalidValue;
   munmap(memory, static_cast<size_t>(found->second));
@@ -234,6 +243,12 @@ void SetFakeCuda(const FakeCuda& gpu) {
   state.most_shared_bytes.clear();
   state.launches.clear();
   state.launched = state.awaited = 0;
+  state.others = 0;
+}
+
+void TakeFakeMemory(int64_t bytes) {
+  const MutexLock lock(&TheState().mutex);
+  TheState().others += bytes;
 }
 
 void HangFakeCuda() { TheState().waits_hang = true; }
@@ -357,7 +372,8 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   {
     const MutexLock lock(&TheState().mutex);
     const FakeGpu gpu = GpuOf(current);
-    *free = static_cast<size_t>(gpu.bytes - gpu.used - TheState().bytes);
+    *free = static_cast<size_t>(
+        std::max<int64_t>(gpu.bytes - gpu.used - TheState().others - TheState().bytes, 0));
     *total = static_cast<size_t>(gpu.bytes);
   }
   return Call();
@@ -366,7 +382,21 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 cudaError_t cudaMalloc(void** memory, size_t bytes) { return Allocate(memory, bytes); }
 cudaError_t cudaFree(void* memory) { return Free(memory); }
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
+  State& state = TheState();
+  const auto count = static_cast<int64_t>(bytes);
+  {
+    const MutexLock lock(&state.mutex);
+    if (state.use.pinned + count > state.gpu.pinnable) {
+      ++state.use.refusals;
+      return cudaErrorMemoryAllocation;
+    }
+  }
   const cudaError_t result = Allocate(memory, bytes);
+  if (result == cudaSuccess) {
+    const MutexLock lock(&state.mutex);
+    state.pinned[*memory] = count;
+    state.use.pinned += count;
+  }
   const int32_t value = TheState().gpu.pinned;
   if (result == cudaSuccess && value != 0)
     std::fill_n(static_cast<int32_t*>(*memory), bytes / sizeof value, value);
@@ -454,7 +484,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   const std::chrono::duration<float, std::milli> elapsed =
       reinterpret_cast<Event*>(end)->time - reinterpret_cast<Event*>(begin)->time;
-  *milliseconds = TheState().gpu.stuck_clock ? 0 : elapsed.count();
+  *milliseconds = TheState().gpu.stuck_clock
+                      ? 0
+                      : elapsed.count() * static_cast<float>(TheState().gpu.slowness);
   return Call();
 }
 

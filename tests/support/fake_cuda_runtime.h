@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,9 @@ struct FakeCuda {
   bool works = false;         // false: enqueued work is dropped
   bool stuck_clock = false;   // no time passes between events
   int64_t bytes = int64_t{96} << 30;
+  bool pages = false;   // allocations beyond them succeed, as on Windows
+  double slowness = 1;  // of copies: the time between two events is so many times as long
+  int64_t pinnable = std::numeric_limits<int64_t>::max();  // bytes of pinned memory in all
   // Each 32 bits of new pinned memory: what kernels write there. 2 makes all lists of candidates
   // (kernels/op/token_candidates.h) ones of token 2.
   int32_t pinned = 0;
@@ -60,10 +64,15 @@ void SetFakeCuda(const FakeCuda& gpu);
 struct FakeCudaUse {
   int64_t calls = 0;        // that may fail
   int64_t allocations = 0;  // of the GPU's memory and pinned
+  int64_t refusals = 0;     // of pinned memory, by FakeCuda::pinnable
+  int64_t pinned = 0;       // bytes that are allocated now
   int64_t left = 0;         // allocations, streams, events and graphs that are still there
   bool failed = false;      // a call did
 };
 FakeCudaUse GetFakeCudaUse();
+
+// Another process takes so many bytes more of the GPU's memory; fewer if below 0.
+void TakeFakeMemory(int64_t bytes);
 
 // From here on waits for the GPU do not return, and nothing is done that was not done before.
 void HangFakeCuda();
