@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# usage: tools/install_dependencies.sh [--programs | PACKAGE...]
+# usage: tools/install_dependencies.sh [--programs | --windows | PACKAGE...]
 # The one list of Debian packages that the project needs: with --programs those to build the library
-# and its programs, without also those to test them; or others on request. Installs what is missing
+# and its programs, without also those to test them; with --windows those to build for Windows and to test
+# it, clients in MSVC's place and in Rust included; or others on request. Installs what is missing
 # with apt-get when it may (root, or sudo without a password), and otherwise says exactly what to
 # install and fails. Says nothing when all is there; everything it prints goes to stderr.
 set -eu
@@ -19,9 +20,14 @@ tests='
   abigail-tools curl dpkg-dev file doxygen
   cargo rustc golang-go
 '
+windows='
+  g++-mingw-w64-x86-64-posix cmake ninja-build dpkg-dev
+  wine nsis clang lld cargo rustc libstd-rust-dev-windows golang-go curl
+'
 case ${1-} in
   '') packages="$programs $tests" ;;
   --programs) packages=$programs ;;
+  --windows) packages=$windows ;;
   *) packages=$* ;;
 esac
 

@@ -53,6 +53,13 @@ expect 'success with packages of the caller' test "$status" -eq 0
 expect 'only those are looked at' \
   sh -c "sed -n 2p calls | grep -q ' install --no-install-recommends libhwy-dev$'"
 
+stand_in dpkg-query 'case "$*" in *libstd-rust-dev-windows* | *catch2*) exit 1 ;; *) printf "ii " ;; esac'
+run --windows
+expect 'success with what a build for Windows needs' test "$status" -eq 0
+expect 'only what that needs' \
+  sh -c "sed -n 2p calls | grep -q ' install --no-install-recommends libstd-rust-dev-windows$'"
+stand_in dpkg-query 'case "$*" in *catch2*) exit 1 ;; *libhwy-dev*) printf "rc " ;; *) printf "ii " ;; esac'
+
 run --programs
 expect 'success with what programs need' test "$status" -eq 0
 expect 'nothing that only tests need' \

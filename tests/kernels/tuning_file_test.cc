@@ -192,6 +192,8 @@ class Directory {
   }
   ~Directory() { std::filesystem::remove_all(path_); }
   std::string path() const { return path_.string(); }
+  // As the system writes it.
+  std::string File(const std::string& name) const { return (path_ / name).string(); }
   void Write(const std::string& name, const std::string& text) const {
     std::ofstream(path_ / name) << text;
   }
@@ -226,17 +228,18 @@ TEST_CASE("a directory's files take the place of the build's") {
   tables = TablesOf(FakeDevice(120, 188), *files, embedded, kFakeManifests);
   REQUIRE_OK(tables);
   REQUIRE(tables->empty());
-  REQUIRE(log.lines == std::vector<std::string>{
-                           directory.path() + "/wide.json: not used: it is for compute capability "
-                                              "12.0 with 170 multiprocessors, and made up has 12.0 "
-                                              "with 188"});
+  REQUIRE(log.lines ==
+          std::vector<std::string>{directory.File("wide.json") +
+                                   ": not used: it is for compute capability "
+                                   "12.0 with 170 multiprocessors, and made up has 12.0 "
+                                   "with 188"});
 
   directory.Write("wide2.json", kFile);
   REQUIRE_FAILS(ReadTuningDirectory(directory.path(), kFakeManifests),
                 absl::StatusCode::kInvalidArgument, "wide2.json: impl = \"sm12x.wide\", for which");
   directory.Write("wide2.json", With("\"schema\"", "\"shema\""));
   REQUIRE_FAILS(ReadTuningDirectory(directory.path(), kFakeManifests), absl::StatusCode::kDataLoss,
-                directory.path() + "/wide2.json: \"shema\" is not a known key");
+                directory.File("wide2.json") + ": \"shema\" is not a known key");
 }
 
 TEST_CASE("a directory that is not there is refused by name") {

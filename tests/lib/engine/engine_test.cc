@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/engine/engine.h"
 
-#include <stdlib.h>
-
-#include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <string>
 
 #include "tests/support/bundled_model.h"
+#include "tests/support/checkpoint_files.h"
 
 namespace dsv4 {
 namespace {
@@ -105,21 +103,14 @@ TEST_CASE("a folder that is not a model is refused by the file that is missing")
 }
 
 TEST_CASE("random weights do not take the place of those in a folder") {
-  namespace fs = std::filesystem;
-  char folder[] = "/tmp/dsv4-engine-XXXXXX";
-  REQUIRE(mkdtemp(folder) != nullptr);
-  const fs::path path(folder);
-  std::ostringstream config;
-  config << std::ifstream(std::string(kBundledModel) + "/config.json").rdbuf();
-  std::string text = config.str();
+  const test::TempFolder folder;
+  std::string text = test::BundledFile("config.json");
   text.insert(text.find('{') + 1, "\"dsv4_synthetic_layers\": 1, ");
-  std::ofstream(path / "config.json") << text;
+  folder.Write("config.json", text);
   const EngineOptions options{.context_tokens = 512};
-  const auto random = Engine::Open(folder, options);
-  std::ofstream(path / "model.safetensors.index.json") << "{}";
-  const auto refused = Engine::Open(folder, options);
-  fs::remove_all(path);
-  REQUIRE_OK(random);
+  REQUIRE_OK(Engine::Open(folder.path(), options));
+  folder.Write("model.safetensors.index.json", "{}");
+  const auto refused = Engine::Open(folder.path(), options);
   REQUIRE_FAILS(refused, absl::StatusCode::kDataLoss,
                 "config.json: dsv4_synthetic_layers is for folders without weights");
 }

@@ -212,6 +212,7 @@ TEST_CASE("what fails while an engine is suspended or resumed loses nothing") {
   write_last(byte ^ 1);
   REQUIRE_FAILS(engine->Resume({}), VersionMismatch().code(), folder.path());
   write_last(byte);
+  weights.close();
   std::filesystem::rename(path, path + ".away");
   REQUIRE(!engine->Resume({}).ok());
   REQUIRE(IsSuspended(session->Step().status()));

@@ -331,7 +331,7 @@ TEST_CASE("the way of thinking can change between turns") {
   REQUIRE(chat.Generate().log.Count(Kind::kReasoning) == 0);
 }
 
-TEST_CASE("wrong calls fail by name and change nothing") {
+TEST_CASE("wrong calls on messages fail by name and change nothing") {
   Chat chat({kPolite}, kChat, {}, /*context_tokens=*/64);
   const auto ignore = [](const ParserEvent&) {};
   REQUIRE(chat->reply() == nullptr);
