@@ -6,7 +6,6 @@
 // them twice, of ratio 4 other compressed blocks each time.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <random>
 #include <type_traits>
 #include <utility>
@@ -137,8 +136,11 @@ RowPool NewPool(RowFormat format, int64_t elements, int64_t slots, int64_t block
   for (unsigned char& b : bytes) b = static_cast<unsigned char>(random() & 0xb7);
   pool.base = reinterpret_cast<std::byte*>(bytes.data());
   for (int64_t b = 0; b < kRandomBlocks; ++b) {
-    std::memset(pool.Scales(static_cast<int32_t>(b), 0), 127,
-                static_cast<size_t>(slots * RowScaleBytes(format)));
+    // From 2^-3 to 1.
+    auto* const scales = reinterpret_cast<uint8_t*>(pool.Scales(static_cast<int32_t>(b), 0));
+    for (int64_t i = 0; i < slots * RowScaleBytes(format); ++i) {
+      scales[i] = static_cast<uint8_t>(124 + random() % 4);
+    }
   }
   pool.base = Filled<std::byte>(blocks * pool.block_stride_bytes, 0);
   for (int64_t b = 0; b < blocks; b += kRandomBlocks) {
@@ -274,7 +276,7 @@ class AttentionBench {
   void* o_ = NewActs(kMostRows * kHeads * 512);
   void* kv_ = NewActs(kMostRows * 1024 * 2);
   void* index_q_ = NewActs(kMostRows * kIndexHeads * 128);
-  float* sink_ = Filled<float>(kHeads * 4, 0);
+  float* sink_ = Random<float>(kHeads * 4, kF32Numbers);
   int32_t* selected_ = Filled<int32_t>(kMostRows * kTopk * 4, 0xff);
   RowPool window_ = NewPool(format_, 512, 64, kWindowBlocks);
   RowPool rows4_ = NewPool(format_, 512, 64, kCompressedKvBlocks);

@@ -113,7 +113,7 @@ void BenchGate(Bench& bench) {
   MoeGateParams p;
   p.experts_per_token = kChosen;
   p.x = Random<std::byte>(kMostRows * kHidden * 2, kBf16Numbers);
-  p.bias = Filled<float>(kExperts * 4, 0);
+  p.bias = Random<float>(kExperts * 4, kF32Numbers);
   p.routed_scale = 1.5f;
   p.experts = Filled<int32_t>(kMostRows * kChosen * 4, 0);
   p.weights = Filled<float>(kMostRows * kChosen * 4, 0);

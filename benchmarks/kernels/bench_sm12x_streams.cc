@@ -38,8 +38,8 @@ void BenchHcPre(Bench& bench) {
   p.hidden = kHidden;
   void* const streams = Rows(kStreamCount * kHidden);
   p.streams = streams;
-  p.base = Filled<float>(kMixes * 4, 0);
-  p.scale = Filled<float>(3 * 4, 0x3c);
+  p.base = Random<float>(kMixes * 4, kF32Numbers);
+  p.scale = Random<float>(3 * 4, kPositiveF32);
   p.hc_eps = p.norm_eps = 1e-6f;
   p.sinkhorn_iters = 20;
   p.norm = NormWeight();
@@ -61,8 +61,8 @@ void BenchHcHead(Bench& bench) {
   HcHeadParams p;
   p.hidden = kHidden;
   p.streams = Rows(kStreamCount * kHidden);
-  p.base = Filled<float>(kStreamCount * 4, 0);
-  p.scale = Filled<float>(4, 0x3c);
+  p.base = Random<float>(kStreamCount * 4, kF32Numbers);
+  p.scale = Random<float>(4, kPositiveF32);
   p.hc_eps = p.norm_eps = 1e-6f;
   p.norm = NormWeight();
   p.normed = Rows(kHidden);
