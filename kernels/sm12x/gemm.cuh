@@ -59,7 +59,7 @@ struct GemmShape {
   // Whether warps may be a stage apart. If so, each place of the ring has two mbarriers, behind
   // everything else, and there is no block barrier for each stage. This pays where a warp has much
   // work in a stage. docs/kernels.md (Tried without gain) lists the shapes where it does not.
-  static constexpr bool kDrifts = KSlices::kQuantised && kCols >= 8;
+  static constexpr bool kDrifts = KSlices::kQuantised && kCols >= 6;
   static constexpr int kMbarriersAt = kRowScalesAt + (kStages + 1) * kRowScaleBytes;
   static constexpr int64_t kSharedBytes = kMbarriersAt + (kDrifts ? 16 * kStages : 0);
   static_assert(kStages >= (kDrifts ? 3 : 2) && kSharedBytes <= kMostBytes);

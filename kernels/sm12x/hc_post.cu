@@ -12,6 +12,9 @@
 //
 // Edge cases: padding rows are computed like others.
 #include "kernels/op/hyper_connection.h"
+
+#include <type_traits>
+
 #include "kernels/sm12x/bf16.cuh"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
@@ -25,34 +28,63 @@ namespace sm12x::hc_post {
 using sm12x::kStreamCount;
 
 constexpr int kThreads = 128;
-// Columns of a thread. In hc_post arithmetic takes the time of one row, so a thread has few.
-constexpr int kColumns = 2, kCombineColumns = 8;
+// Columns of a thread. In hc_post arithmetic takes the time of a few rows, so a thread has few
+// there. Of many rows, loads take it: a thread reads 16 bytes at a time, and weights for all of
+// these.
+constexpr int kFewColumns = 2, kManyColumns = 8, kCombineColumns = 8;
+constexpr int32_t kFewRows = 128;
 
-__device__ __forceinline__ void LoadPair(const uint16_t* from, float (&x)[kColumns]) {
-  const uint32_t pair = *reinterpret_cast<const uint32_t*>(from);
-  x[0] = sm12x::Bf16Low(pair);
-  x[1] = sm12x::Bf16High(pair);
-}
-
+template <int kColumns>
 __global__ void __launch_bounds__(kThreads) hc_post_kernel(const __grid_constant__ HcPostParams p) {
+  using Words = std::conditional_t<kColumns == kManyColumns, uint4, uint32_t>;
+  constexpr int kTerms = 1 + kStreamCount, kWords = kColumns / 2;
+  union Loaded {
+    Words all;
+    uint32_t words[kWords];
+  };
   sm12x::LetSuccessorStart();
   const int64_t row = blockIdx.x, dim = p.hidden;
   const int64_t column = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kColumns;
   sm12x::WaitForPredecessors();
   if (column >= dim) return;
-  float x[1 + kStreamCount][kColumns];  // y, then the streams
-  LoadPair(static_cast<const uint16_t*>(p.y) + row * dim + column, x[0]);
-  const uint16_t* streams = static_cast<const uint16_t*>(p.streams) + row * kStreamCount * dim;
+  Loaded x[kTerms];  // y, then the streams
+  x[0].all =
+      *reinterpret_cast<const Words*>(static_cast<const uint16_t*>(p.y) + row * dim + column);
+  const uint16_t* const streams =
+      static_cast<const uint16_t*>(p.streams) + row * kStreamCount * dim;
 #pragma unroll
-  for (int h = 0; h < kStreamCount; ++h) LoadPair(streams + h * dim + column, x[1 + h]);
-  const float* comb = p.comb + row * kStreamCount * kStreamCount;
-  uint16_t* out = static_cast<uint16_t*>(p.out) + row * kStreamCount * dim;
+  for (int h = 0; h < kStreamCount; ++h) {
+    x[1 + h].all = *reinterpret_cast<const Words*>(streams + h * dim + column);
+  }
+  const float* const post = p.post + row * kStreamCount;
+  const float* const comb = p.comb + row * kStreamCount * kStreamCount;
+  float weight[kStreamCount][kTerms];
+  const auto load_weights = [&](int j) {
+    weight[j][0] = post[j];
+#pragma unroll
+    for (int h = 0; h < kStreamCount; ++h) weight[j][1 + h] = comb[h * kStreamCount + j];
+  };
+  // The compiler does not move these loads before a store. All of them at once save latency, and
+  // take registers that eight columns need.
+  constexpr bool kAtOnce = kColumns == kFewColumns;
+#pragma unroll
+  for (int j = 0; kAtOnce && j < kStreamCount; ++j) load_weights(j);
+  uint16_t* const out = static_cast<uint16_t*>(p.out) + row * kStreamCount * dim;
 #pragma unroll
   for (int j = 0; j < kStreamCount; ++j) {
-    float weight[1 + kStreamCount] = {p.post[row * kStreamCount + j]};
+    if (!kAtOnce) load_weights(j);
+    Loaded sums;
 #pragma unroll
-    for (int h = 0; h < kStreamCount; ++h) weight[1 + h] = comb[h * kStreamCount + j];
-    *reinterpret_cast<uint32_t*>(out + j * dim + column) = sm12x::WeightedSums(weight, x);
+    for (int i = 0; i < kWords; ++i) {
+      float pair[kTerms][2];
+#pragma unroll
+      for (int h = 0; h < kTerms; ++h) {
+        pair[h][0] = sm12x::Bf16Low(x[h].words[i]);
+        pair[h][1] = sm12x::Bf16High(x[h].words[i]);
+      }
+      sums.words[i] = sm12x::WeightedSums(weight[j], pair);
+    }
+    *reinterpret_cast<Words*>(out + j * dim + column) = sums.all;
   }
 }
 
@@ -89,8 +121,10 @@ dim3 GridOf(const Params& p, int64_t columns) {
 }
 
 void LaunchHcPost(const LaunchContext& context, const HcPostParams& params) {
-  sm12x::LaunchOverlapped(CudaStreamOf(context), GridOf(params, kColumns), kThreads, 0,
-                          hc_post_kernel, params);
+  const bool few = params.rows <= kFewRows;
+  sm12x::LaunchOverlapped(CudaStreamOf(context), GridOf(params, few ? kFewColumns : kManyColumns),
+                          kThreads, 0,
+                          few ? hc_post_kernel<kFewColumns> : hc_post_kernel<kManyColumns>, params);
 }
 
 void LaunchMtpCombine(const LaunchContext& context, const MtpCombineParams& params) {

@@ -71,20 +71,24 @@ __device__ __forceinline__ const std::byte* GroupOf(const LinearJob<KSlices>& jo
 template <class KSlices>
 inline constexpr int kHeldSlices = 8 / KSlices::kVectors;
 
-// A block takes plan.tiles() tiles at a time, `steps` times.
+// A block takes plan.tiles() tiles at a time, `steps` times, and `share` rows from
+// blockIdx.y * share on.
 template <class KSlices>
 __global__ void __launch_bounds__(kMaxSplitWarps * 32, 1)
     linear_split_kernel(const __grid_constant__ LinearJob<KSlices> job,
-                        const __grid_constant__ SplitPlan plan, int64_t tiles, int steps) {
+                        const __grid_constant__ SplitPlan plan, int64_t tiles, int steps,
+                        int share) {
   auto* const products = DynamicShared<float>();
   const int warp = threadIdx.x / 32, split = plan.Split(warp);
   const int64_t tile_floats = plan.tile_floats<KSlices, 1>();
   const int64_t first_tile = int64_t{blockIdx.x} * steps * plan.tiles();
   const int64_t own_tile = first_tile + plan.Slot(warp);
+  const int first_row = static_cast<int>(blockIdx.y) * share;
+  const int rows = min(job.rows - first_row, share);
   const std::byte* x = GroupOf(job, min(own_tile, tiles - 1));
   SplitProducts<KSlices, 1, kHeldSlices<KSlices>, true>(
       plan, steps, LiveSteps(own_tile, tiles, plan, steps), plan.First(split),
-      plan.First(split + 1), job.rows, job.scale_bytes, products + plan.Slot(warp) * tile_floats,
+      plan.First(split + 1), rows, job.scale_bytes, products + plan.Slot(warp) * tile_floats,
       [&](int step, int) {
         int64_t tile = min(own_tile + step * plan.tiles(), tiles - 1);
         const auto& part = PartOf(job, &tile);
@@ -94,17 +98,17 @@ __global__ void __launch_bounds__(kMaxSplitWarps * 32, 1)
         if (step == 0 && base == 0) BeginAfterPredecessors();
         if (base == 0) x = GroupOf(job, min(own_tile + step * plan.tiles(), tiles - 1));
       },
-      [&](int row) { return x + row * job.row_bytes; },
+      [&](int row) { return x + (first_row + row) * job.row_bytes; },
       [&](int step, int base) {
-        const int rows = min(job.rows - base, plan.rows());
+        const int of_pass = min(rows - base, plan.rows());
 #pragma unroll 1
-        for (int i = threadIdx.x; i < plan.tiles() * kTileRows * rows; i += plan.threads()) {
+        for (int i = threadIdx.x; i < plan.tiles() * kTileRows * of_pass; i += plan.threads()) {
           const int tile_row = i % kTileRows, slot = i / kTileRows % plan.tiles();
           const int row = i / kTileRows / plan.tiles();
           int64_t tile = first_tile + step * plan.tiles() + slot;
           if (tile >= tiles) continue;
           const auto& part = PartOf(job, &tile);
-          StoreOutput(part, base + row, tile * kTileRows + tile_row,
+          StoreOutput(part, first_row + base + row, tile * kTileRows + tile_row,
                       SplitSum<1>(products + slot * tile_floats, plan, 0, row, tile_row));
         }
       });
@@ -219,15 +223,21 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kResident)
   Gemm<Shape>(work, static_cast<int>(blockIdx.x), DynamicShared<std::byte>());
 }
 
-// The shapes of a GEMM's block: 2 tiles by 64 rows, 4 by 64, 8 by 32, 8 by 64, 8 by 128.
+// The shapes of a GEMM's block: 4 tiles by 16 rows, 4 by 32, 4 by 64, 8 by 32, 8 by 64, 8 by 96, 8
+// by 128. A block has few warps: what a warp does in a stage besides its MMAs hardly depends on its
+// share of them.
 template <class KSlices>
-using NarrowBlock = GemmShape<KSlices, 1, 4, 2, 2, 2>;
+using ThinBlock = GemmShape<KSlices, 1, 2, 4, 1, 2>;
+template <class KSlices>
+using ShortBlock = GemmShape<KSlices, 1, 4, 4, 1, 2>;
 template <class KSlices>
 using SquareBlock = GemmShape<KSlices, 2, 4, 2, 2, 2>;
 template <class KSlices>
 using LowBlock = GemmShape<KSlices, 2, 4, 4, 1, 2>;
 template <class KSlices>
 using MiddleBlock = GemmShape<KSlices, 2, 4, 4, 2>;
+template <class KSlices>
+using BroadBlock = GemmShape<KSlices, 2, 6, 4, 2>;
 template <class KSlices>
 using WideBlock = GemmShape<KSlices, 2, 8, 4, 2>;
 
@@ -254,11 +264,12 @@ void LaunchGemm(const LaunchContext& context, const LinearJob<typename Shape::KS
 
 // The kernel of a launch: kHeld keeps weights in registers while all rows pass, the others are
 // GEMMs of one of the shapes. All give the same bits.
-enum LinearPath { kByRule, kHeld, kNarrow, kMiddle, kWide, kSquare, kLow };
+enum LinearPath { kByRule, kHeld, kThin, kShort, kSquare, kLow, kMiddle, kBroad, kWide };
 enum LinearKnob { kPathKnob };
 inline constexpr const char* kLinearKnobs[] = {"path"};
-inline constexpr KernelConfig kLinearConfigs[] = {
-    {{kByRule}}, {{kHeld}}, {{kNarrow}}, {{kMiddle}}, {{kWide}}, {{kSquare}}, {{kLow}}};
+inline constexpr KernelConfig kLinearConfigs[] = {{{kByRule}}, {{kHeld}},   {{kThin}},
+                                                  {{kShort}},  {{kSquare}}, {{kLow}},
+                                                  {{kMiddle}}, {{kBroad}},  {{kWide}}};
 
 // The shape whose launch takes the least time by the costs below.
 // - runs: items of each block of tiles and rows, along K.
@@ -272,10 +283,9 @@ inline LinearPath GemmPathFor(int multiprocessors, int64_t tiles, int64_t rows, 
     int tiles, rows, resident;
     double full, alone;
   };
-  constexpr Cost kCosts[] = {{kNarrow, 2, 64, 2, 812, 390},
-                             {kSquare, 4, 64, 2, 900, 520},
-                             {kLow, 8, 32, 2, 900, 720},
-                             {kMiddle, 8, 64, 1, 860, 860},
+  constexpr Cost kCosts[] = {{kThin, 4, 16, 2, 480, 320},   {kShort, 4, 32, 2, 760, 380},
+                             {kSquare, 4, 64, 2, 900, 520}, {kLow, 8, 32, 2, 900, 720},
+                             {kMiddle, 8, 64, 1, 860, 860}, {kBroad, 8, 96, 1, 1170, 1170},
                              {kWide, 8, 128, 1, 1440, 1440}};
   LinearPath best = kByRule;
   double least = 0;
@@ -297,7 +307,7 @@ inline LinearPath GemmPathFor(int multiprocessors, int64_t tiles, int64_t rows, 
 // There a GEMM would wait for memory, since it has fewer bytes in flight.
 inline bool HoldsWeights(int multiprocessors, int64_t tiles, int64_t rows) {
   // kProducts: products of a tile and eight rows, for each multiprocessor.
-  constexpr int64_t kMostRows = 64, kProducts = 9;
+  constexpr int64_t kMostRows = 64, kProducts = 4;
   return rows <= kSplitRows ||
          (rows <= kMostRows &&
           tiles * ((rows + kSplitRows - 1) / kSplitRows) <= kProducts * multiprocessors);
@@ -313,12 +323,18 @@ void LaunchHeld(const LaunchContext& context, const LinearJob<KSlices>& job, int
   // More than eight steps: blocks run in several waves, and the last wave should be short.
   if (sets > 8 * most_blocks && sets < 24 * most_blocks) steps = 4;
   const int64_t blocks = (sets + steps - 1) / steps;
+  // Where tiles are few, several blocks share the rows: reading activations then takes longer than
+  // reading weights from L2 again.
+  const int64_t groups = (job.rows + kSplitRows - 1) / kSplitRows;
+  const int64_t shares = std::min(groups, std::max<int64_t>(1, context.multiprocessors / blocks));
+  const int share = static_cast<int>((groups + shares - 1) / shares) * kSplitRows;
   // If equal steps leave few blocks, each warp prefetches all of its first tile, for more bytes in
   // flight. With enough blocks that is slower (docs/kernels.md, What bounds them).
   if (steps > 1 && 8 * blocks < 7 * most_blocks) plan.ahead = true;
-  LaunchOverlapped(CudaStreamOf(context), dim3(static_cast<unsigned>(blocks)), plan.threads(),
-                   plan.shared_bytes<KSlices, 1>(), linear_split_kernel<KSlices>, job, plan, tiles,
-                   steps);
+  const auto row_shares = static_cast<unsigned>((job.rows + share - 1) / share);
+  LaunchOverlapped(CudaStreamOf(context), dim3(static_cast<unsigned>(blocks), row_shares),
+                   plan.threads(), plan.shared_bytes<KSlices, 1>(), linear_split_kernel<KSlices>,
+                   job, plan, tiles, steps, share);
 }
 
 // Launches by `path` where possible, else by rule. kRun: see LinearWork.
@@ -341,8 +357,10 @@ void LaunchLinear(const LaunchContext& context, const LinearJob<KSlices>& job, L
       path = GemmPathFor(context.multiprocessors, tiles, job.rows, runs, KSlices::kQuantised);
     }
     switch (path) {
-      case kNarrow:
-        return LaunchGemm<NarrowBlock<KSlices>, kRun>(context, job, tiles);
+      case kThin:
+        return LaunchGemm<ThinBlock<KSlices>, kRun>(context, job, tiles);
+      case kShort:
+        return LaunchGemm<ShortBlock<KSlices>, kRun>(context, job, tiles);
       case kSquare:
         return LaunchGemm<SquareBlock<KSlices>, kRun>(context, job, tiles);
       case kLow:
@@ -350,6 +368,8 @@ void LaunchLinear(const LaunchContext& context, const LinearJob<KSlices>& job, L
           return LaunchGemm<LowBlock<KSlices>, kRun>(context, job, tiles);
         }
         return LaunchGemm<MiddleBlock<KSlices>, kRun>(context, job, tiles);
+      case kBroad:
+        return LaunchGemm<BroadBlock<KSlices>, kRun>(context, job, tiles);
       case kWide:
         return LaunchGemm<WideBlock<KSlices>, kRun>(context, job, tiles);
       default:

@@ -60,6 +60,6 @@ void Launch(const LaunchContext& context, const LinearBf16Params& p) {
 
 constinit const KernelEntry kSm12xLinearBf16 =
     MakeSm12xEntry<LinearBf16Params, &Launch, &SupportsAll<LinearBf16Params>, &Workspace>(
-        "sm12x.linear_bf16", 2, {sm12x::kLinearKnobs, sm12x::kLinearConfigs});
+        "sm12x.linear_bf16", 3, {sm12x::kLinearKnobs, sm12x::kLinearConfigs});
 
 }  // namespace dsv4

@@ -6,7 +6,7 @@
 // Roofline: n k (1 + 1 / 16384) bytes of weights a call, 2 n k flops a row: memory-bound up to
 //   about a hundred rows.
 // Plan: that of linear.cuh.
-//   - Up to 8 rows, or up to 64 where weights are narrow: the warps of a block share a tile of 16
+//   - Up to 8 rows, or up to 64 where tiles are few: the warps of a block share a tile of 16
 //     weight rows along K and keep it in registers while rows pass (inner_product.cuh).
 //   - More rows: a GEMM (gemm.cuh) in the shape with the least time by calculation.
 //   - Parts in block formats: block_products.h. x is bf16 then.
@@ -76,6 +76,6 @@ void Launch(const LaunchContext& context, const LinearFp8Params& p) {
 
 constinit const KernelEntry kSm12xLinearFp8 =
     MakeSm12xEntry<LinearFp8Params, &Launch, &Supports, &Workspace>(
-        DSV4_SM12X_SET ".linear_fp8", 2, {sm12x::kLinearKnobs, sm12x::kLinearConfigs});
+        DSV4_SM12X_SET ".linear_fp8", 3, {sm12x::kLinearKnobs, sm12x::kLinearConfigs});
 
 }  // namespace dsv4

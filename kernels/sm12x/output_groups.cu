@@ -84,6 +84,6 @@ void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
 
 constinit const KernelEntry kSm12xOutputGroups =
     MakeSm12xEntry<OutputGroupsParams, &Launch, &SupportsAll<OutputGroupsParams>, &Workspace>(
-        "sm12x.output_groups", 2, {sm12x::kLinearKnobs, sm12x::kLinearConfigs});
+        "sm12x.output_groups", 3, {sm12x::kLinearKnobs, sm12x::kLinearConfigs});
 
 }  // namespace dsv4

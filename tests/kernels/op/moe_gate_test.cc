@@ -103,6 +103,30 @@ TEST_CASE("moe_gate chooses and weighs as the reference, whatever the rows") {
   }
 }
 
+TEST_CASE("moe_gate of thousands of rows gives each what it gives few") {
+  constexpr int32_t kRows = 2600, kPart = 200;
+  for (const auto& [experts, hidden] : {std::pair{int64_t{40}, int64_t{512}}, {264, 128}}) {
+    INFO(experts << " experts");
+    const std::vector<float> x = RandomActs(49, kRows, hidden);
+    const SideWeight weight(On::kTested, Bf16Storage(50, experts, hidden));
+    const GateCase c{.k = 4, .bias = RandomFloats(51, experts, 0.5f)};
+    ForEachVariant([&, experts = experts, hidden = hidden] {
+      std::vector<int32_t> sequence_of(kRows);
+      for (int32_t row = 0; row < kRows; row += 13) sequence_of[static_cast<size_t>(row)] = -1;
+      if (Tested().host_memory) sequence_of.clear();  // has no padding rows
+      const Gate all = RunGate(On::kTested, c, weight, x, {}, sequence_of);
+      for (int64_t first = 0; first < kRows; first += kPart) {
+        INFO("from row " << first);
+        const Gate part =
+            RunGate(On::kTested, c, weight, Slice(x, first * hidden, kPart * hidden), {},
+                    sequence_of.empty() ? sequence_of : Slice(sequence_of, first, int64_t{kPart}));
+        RequireSlice(part.experts, all.experts, first * c.k);
+        RequireSlice(part.weights, all.weights, first * c.k);
+      }
+    });
+  }
+}
+
 TEST_CASE("moe_gate breaks ties to the lowest expert and takes logits of any size") {
   Bf16Storage stored(44, 64, 128);
   for (size_t i = 0; i < stored.data.size(); ++i) {

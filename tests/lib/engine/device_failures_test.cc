@@ -154,7 +154,7 @@ TEST_CASE("AUTO takes the CPU if the GPU is lost while the model is loaded") {
     REQUIRE(GetFakeCudaUse().left == 0);
   }
   // Where the CPU cannot, the error has both reasons.
-  options.tuning_dir = DSV4_SOURCE_DIR "/kernels/sm12x/tuning/h100";
+  options.tuning_dir = DSV4_SOURCE_DIR "/kernels/sm12x/tuning/h200";
   SetFakeCuda({.pinned = kPinned, .failing_call = of_open / 2});
   const absl::Status refused = OpenBest(kBundledModel, options).status();
   REQUIRE_FAILS(refused, DeviceLost().code(), "backend cpu has no tuning tables");
