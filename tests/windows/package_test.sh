@@ -44,9 +44,9 @@ else
   echo "information: no clang and lld-link: no client in MSVC's place"
 fi
 
-# Go, cross-compiled.
+# Go, cross-compiled. Its cache does not know that what pkg-config says has changed.
 if command -v go >/dev/null; then
-  (cd "$source/examples/go" && PKG_CONFIG_LIBDIR=$root/lib/pkgconfig GOOS=windows GOARCH=amd64 CGO_ENABLED=1 \
+  (cd "$source/examples/go" && GOCACHE=$work/go PKG_CONFIG_LIBDIR=$root/lib/pkgconfig GOOS=windows GOARCH=amd64 CGO_ENABLED=1 \
     CC=x86_64-w64-mingw32-gcc-posix go build -o "$root/gochat.exe" ./chat) || fail "the package for Go"
   wine ./gochat.exe models/dsv4-tiny 'What is the capital of France?' | grep -q Paris || fail "gochat.exe"
 else
