@@ -110,7 +110,7 @@ TEST_CASE("moe_gate of thousands of rows gives each what it gives few") {
     const std::vector<float> x = RandomActs(49, kRows, hidden);
     const SideWeight weight(On::kTested, Bf16Storage(50, experts, hidden));
     const GateCase c{.k = 4, .bias = RandomFloats(51, experts, 0.5f)};
-    ForEachVariant([&, experts = experts, hidden = hidden] {
+    ForEachVariant([&, hidden = hidden] {
       std::vector<int32_t> sequence_of(kRows);
       for (int32_t row = 0; row < kRows; row += 13) sequence_of[static_cast<size_t>(row)] = -1;
       if (Tested().host_memory) sequence_of.clear();  // has no padding rows
