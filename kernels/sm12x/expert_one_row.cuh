@@ -8,15 +8,16 @@
 // there is neither a barrier of the grid nor a second kernel: blocks that are early go on with the
 // tiles of D, whose weights they load while they wait.
 //
-// All blocks must be resident at once: a grid has at most one block a multiprocessor. Blocks end up
-// resident because every kernel before this one ends by itself, and kernels after it start when all
-// of its blocks have.
+// All blocks must be resident at once: a grid has at most one block a multiprocessor. They come to
+// be, because every other kernel ends by itself; of kernels like this one only one runs at a time
+// (Device::TakeWaitingBlocks).
 //
 // A warp has two K slices of each tile of w1 and w3 and one of each tile of w2, so D = 2 I.
 #pragma once
 
 #include "kernels/sm12x/arch/signals.cuh"
 #include "kernels/sm12x/expert_few_rows.cuh"
+#include "kernels/sm12x/expert_streams.cuh"
 
 namespace dsv4::sm12x {
 
@@ -141,8 +142,9 @@ __global__ void __launch_bounds__(kOneMostWarps * 32, 1)
     const int at = (i / 2) * blocks + me;
     if (at >= (experts + 1) * tiles) continue;
     const int job = at / tiles - 1;
-    if (job >= 0)
+    if (job >= 0) {
       tables.up[i / 2][i % 2] = tile_of(tables.chosen[job][i % 2], p.hidden, at % tiles);
+    }
     tables.weight[i / 2] = job < 0 ? 1.0f : p.weights[job];
   }
   for (int i = threads - 1 - thread; i < experts * kOneDownTiles; i += threads) {

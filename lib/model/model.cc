@@ -173,13 +173,9 @@ absl::Status Model::Stopped(const std::function<bool()>* stop, int64_t layer) co
 // queued, so that a pass that stops ends soon. Where the driver ends what runs for too long, be it
 // several launches: one.
 absl::Status Model::Pace(int64_t layer) {
-  const int mark = static_cast<int>(layer % kPaceMarks);
-  if (parts_.device->limits_kernels()) {
-    DSV4_RETURN_IF_ERROR(parts_.device->Mark(kFirstPaceMark + mark));
-    return parts_.device->Await(kFirstPaceMark + mark);
-  }
-  DSV4_RETURN_IF_ERROR(parts_.device->Mark(kFirstPaceMark + mark));
-  return parts_.device->Await(kFirstPaceMark + (mark + 1) % kPaceMarks);
+  const int64_t oldest = parts_.device->limits_kernels() ? layer : layer + 1;
+  DSV4_RETURN_IF_ERROR(parts_.device->Mark(kFirstPaceMark + static_cast<int>(layer % kPaceMarks)));
+  return parts_.device->Await(kFirstPaceMark + static_cast<int>(oldest % kPaceMarks));
 }
 
 absl::Status Model::RunLayers(const std::function<bool()>* stop) {

@@ -19,7 +19,7 @@
 
 #include "tests/emulation/block.h"
 
-// One block runs at a time.
+// One block runs at a time; those that wait for others have none (block.h).
 #undef __shared__
 #define __shared__ static
 #define __launch_bounds__(...)

@@ -13,21 +13,27 @@
 namespace dsv4::test {
 namespace {
 
-// LaunchContext::marked of all launches. On the emulated GPU null for experts of the model's width:
-// the threads of all its blocks would be too many.
-std::byte* MarkedFor(const KernelEntry& entry, const void* params) {
-  if (entry.op != Op::kExpertFfn) return nullptr;
+bool Emulated() {
   cudaDeviceProp properties{};
   REQUIRE_CUDA(cudaGetDeviceProperties(&properties, 0));
-  const bool emulated = std::string_view(properties.name) == "emulated";
-  if (emulated && static_cast<const ExpertFfnParams*>(params)->hidden > 1024) return nullptr;
+  return std::string_view(properties.name) == "emulated";
+}
+
+// Lets blocks of experts wait for each other. On the emulated GPU not those of the model's width:
+// the threads of all blocks would be too many. Of narrow experts a block has one tile with the
+// multiprocessors of a GPU, so there one row has as few as its kernel takes.
+void AllowWaitingBlocks(const ExpertFfnParams& p, LaunchContext* context) {
+  if (Emulated()) {
+    if (p.hidden > 1024) return;
+    if (p.rows == 1) context->multiprocessors = static_cast<int32_t>(p.inter / 16);
+  }
   static std::byte* const memory = [] {
     std::byte* made = nullptr;
     REQUIRE_CUDA(cudaMalloc(reinterpret_cast<void**>(&made), kMarkedBytes));
     REQUIRE_CUDA(cudaMemset(made, 0, kMarkedBytes));
     return made;
   }();
-  return memory;
+  context->marked = memory;
 }
 
 // Captured in a graph, as steps are; with a workspace that is filled with NaNs, between guards.
@@ -44,7 +50,9 @@ void Replay(const KernelEntry& entry, const void* params) {
   context.multiprocessors = CudaMultiprocessors();
   context.config = TestConfigOf(entry);
   context.workspace = workspace.data();
-  context.marked = MarkedFor(entry, params);
+  if (entry.op == Op::kExpertFfn) {
+    AllowWaitingBlocks(*static_cast<const ExpertFfnParams*>(params), &context);
+  }
   REQUIRE_CUDA(cudaStreamBeginCapture(on, cudaStreamCaptureModeGlobal));
   entry.launch(context, params);
   const cudaError_t launched = cudaPeekAtLastError();

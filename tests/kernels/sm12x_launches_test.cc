@@ -255,6 +255,11 @@ TEST_CASE("a step of one row launches so many kernels for a layer") {
   REQUIRE(KernelsOfLayer("0") == 17);
   REQUIRE(KernelsOfLayer("128") == 19);
   REQUIRE(KernelsOfLayer("4") == 22);
+  // Where blocks must not wait for each other, the experts are two kernels.
+  FakeCuda side_by_side = kGpus[0];
+  side_by_side.side_by_side = true;
+  SetFakeCuda(side_by_side);
+  REQUIRE(KernelsOfLayer("0") == 18);
 }
 
 TEST_CASE("launches that a GPU of SM12x would not take are found") {

@@ -242,6 +242,10 @@ TEST_CASE("expert_ffn equals the reference and keeps the row rule") {
   }
   CheckFfn({62, 384, 256, 5, 2, 0.0f}, 70, true, {1, 2, 8, 9, 48, 64});
   CheckFfn({63, 1024, 640, 40, 6}, 65, false, {1, 8, 16, 48, 64});
+  // One row: the most experts that a kernel holds, more than those, and more experts than threads.
+  CheckFfn({79, 512, 256, 40, 6}, 3, true, {1});
+  CheckFfn({80, 512, 256, 12, 7}, 3, false, {1});
+  CheckFfn({81, 256, 128, 33, 3}, 3, true, {1});
 }
 
 TEST_CASE("expert_ffn runs FP8 and NVFP4 experts by the same rules") {
