@@ -115,7 +115,7 @@ struct KernelConfig {
 };
 
 // Bytes of LaunchContext::marked.
-inline constexpr int64_t kMarkedBytes = int64_t{64} << 10;
+inline constexpr int64_t kMarkedBytes = 64 + (int64_t{384} << 10);
 
 struct LaunchContext {
   Stream* stream = nullptr;

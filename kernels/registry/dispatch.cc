@@ -33,6 +33,7 @@ Dispatch::Dispatch(absl::Span<const Manifest> manifests, Backend backend, Numeri
       if (entry.backend != backend) continue;
       candidates_.push_back(&entry);
       rows_ = manifest.rows;
+      make_program_ = manifest.make_program;
     }
   }
 }

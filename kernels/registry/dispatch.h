@@ -6,12 +6,14 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "kernels/registry/kernel_entry.h"
+#include "kernels/registry/launch_program.h"
 #include "kernels/registry/tuning_table.h"
 #include "lib/device/watched_thread.h"
 
@@ -71,12 +73,28 @@ class Dispatch {
     launch.config = choice.table == nullptr ? nullptr : &choice.table->For(DimsOf(params));
     if (recorder_ == nullptr) [[likely]] {
       const DriverCall in_driver;  // on a GPU
+      if (program_ != nullptr) {
+        if (program_->Take(*choice.entry, launch, &params)) return absl::OkStatus();
+        program_->Launch();
+      }
       choice.entry->launch(launch, &params);
     } else {
       recorder_->Record(*choice.entry, &params, CostOf(params),
                         [&] { choice.entry->launch(launch, &params); });
     }
     return absl::OkStatus();
+  }
+
+  // From here on Run leaves it to `program` which launches are made at once; null: all are. The
+  // program must be flushed before anything else is enqueued than by Run, and at the end.
+  void set_program(LaunchProgram* program) { program_ = program; }
+  void Flush() const {
+    const DriverCall in_driver;
+    if (program_ != nullptr) program_->Launch();
+  }
+  // A program of the backend's; null: it has none.
+  std::unique_ptr<LaunchProgram> MakeProgram() const {
+    return make_program_ == nullptr ? nullptr : make_program_();
   }
 
   // The chosen entry and its table; null before Prepare and if there is none.
@@ -110,6 +128,8 @@ class Dispatch {
   std::vector<TuningTable> tables_;
   std::array<int64_t, 2> workspace_bytes_{};
   LaunchRecorder* recorder_ = nullptr;
+  LaunchProgram* program_ = nullptr;
+  std::unique_ptr<LaunchProgram> (*make_program_)() = nullptr;
 };
 
 }  // namespace dsv4

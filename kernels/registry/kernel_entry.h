@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -47,10 +48,14 @@ struct KernelEntry {
   LaunchTensors (*tensors)(const void* params, Device& device) = nullptr;  // TensorsOf
 };
 
+class LaunchProgram;
+
 // What a backend exports: its kernels, in order of priority, and how it stores rows.
 struct Manifest {
   absl::Span<const KernelEntry> entries;
   HostRows rows{};
+  // Where several launches can be one: for such launches (launch_program.h).
+  std::unique_ptr<LaunchProgram> (*make_program)() = nullptr;
 
   auto begin() const { return entries.begin(); }
   auto end() const { return entries.end(); }

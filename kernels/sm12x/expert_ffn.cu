@@ -158,6 +158,17 @@ absl::Status Supports(const ExpertFfnParams& p) {
 
 int64_t Workspace(const ExpertFfnParams& p, int) { return ExpertPlan(p, nullptr).bytes; }
 
+__global__ void __launch_bounds__(kProgramThreads, 1)
+    expert_one_row_kernel(const __grid_constant__ ExpertPhase phase, std::byte* marked) {
+  LaunchWords words;
+  RunExperts(phase, DynamicShared<std::byte>(), [&]() -> const LaunchWords& {
+    words.Begin(marked);
+    return words;
+  });
+  // Block 0 has read hidden values of all blocks.
+  words.End();
+}
+
 // Enqueues both halves for few rows. Returns false if they do not fit.
 template <bool kOneRow>
 bool LaunchFewRows(const LaunchContext& context, const ExpertFfnParams& p,
@@ -172,10 +183,9 @@ bool LaunchFewRows(const LaunchContext& context, const ExpertFfnParams& p,
   const cudaStream_t stream = CudaStreamOf(context);
   const int64_t one_row_blocks = OneRowBlocks(p, context.multiprocessors);
   if (kOneRow && context.marked != nullptr && one_row_blocks > 0) {
-    const int threads = static_cast<int>(p.inter / kKSlice * 32);
-    LaunchOverlapped(stream, dim3(static_cast<unsigned>(one_row_blocks)), threads,
-                     OneRowSharedBytes(p.hidden, p.inter), expert_one_row_kernel, p,
-                     FewPlanOf(p.hidden, threads), reinterpret_cast<OneRowWords*>(context.marked));
+    LaunchOverlapped(stream, dim3(static_cast<unsigned>(one_row_blocks)), kProgramThreads,
+                     OneRowSharedBytes(p.hidden, p.inter), expert_one_row_kernel,
+                     ExpertPhase{.p = p, .hidden_words = 0, .y_words = kNoWords}, context.marked);
     return true;
   }
   if (p.part != ExpertPart::kOutputs) {

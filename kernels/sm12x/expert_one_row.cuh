@@ -1,27 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// MXFP4 experts of one row as one launch, where a block a multiprocessor has all of it: both halves
-// of expert_few_rows.cuh with the same sums.
+// Phase of a step program, and a launch of its own: MXFP4 experts of one row, both halves of
+// expert_few_rows.cuh with the same sums, where a block a multiprocessor has all of it.
 //
 // Blocks have tiles of I in turn, so that all blocks work at the same expert at about the same
-// time. Hidden values go to other blocks as marked words: a bf16 value in the low half and the
-// number of the launch in the high half. A reader repeats its load until it finds the mark, so that
-// there is neither a barrier of the grid nor a second kernel: blocks that are early go on with the
-// tiles of D, whose weights they load while they wait.
+// time. Hidden values go to other blocks as words (step_words.cuh): blocks that are early go on
+// with the tiles of D, whose weights they load while they wait.
 //
-// All blocks must be resident at once: a grid has at most one block a multiprocessor. They come to
-// be, because every other kernel ends by itself; of kernels like this one only one runs at a time
-// (Device::TakeWaitingBlocks).
-//
-// A warp has two K slices of each tile of w1 and w3 and one of each tile of w2, so D = 2 I.
+// A warp has two K slices of each tile of w1 and w3 and one of each tile of w2, so D = 2 I. Other
+// warps have none.
 #pragma once
 
-#include "kernels/sm12x/arch/signals.cuh"
 #include "kernels/sm12x/expert_few_rows.cuh"
 #include "kernels/sm12x/expert_streams.cuh"
+#include "kernels/sm12x/step_linear.cuh"
 
 namespace dsv4::sm12x {
 
-inline constexpr int kOneMostWarps = 16;
+inline constexpr int kOneMostWarps = kProgramThreads / 32, kOneShift = 4;
+static_assert(1 << kOneShift == kOneMostWarps);
 inline constexpr int kOneExperts = 6;     // most experts of the row
 inline constexpr int kOneUpTiles = 16;    // most tiles of I of a block
 inline constexpr int kOneDownTiles = 2;   // most tiles of D of a block
@@ -30,17 +26,13 @@ inline constexpr int kOneUpSlots = 2 * kOneRoundTiles;
 inline constexpr int kOneDownSlots = kOneDownTiles * (kOneExperts + 1);
 inline constexpr int kOneBatch = 4;  // experts whose hidden values are read at once
 
-// The memory that the launches of a stream share (LaunchContext::marked).
-struct OneRowWords {
-  uint32_t launches;  // so far
-  uint32_t unused[15];
-  uint32_t hidden[1];  // [K + 1, I]: row 0 is the shared expert, row 1 + i is expert i of the row
-};
-constexpr int64_t OneRowWordsBytes(int64_t inter, int64_t experts_per_token) {
-  return 64 + (experts_per_token + 1) * inter * int64_t{sizeof(uint32_t)};
+// Bytes of the words of hidden values, [K + 1, I]: row 0 is the shared expert, row 1 + i is expert
+// i of the row.
+constexpr int64_t HiddenWordsBytes(int64_t inter, int64_t experts_per_token) {
+  return (experts_per_token + 1) * inter * int64_t{kActBytes};
 }
 
-// At the start of the block's dynamic shared memory.
+// In the block's dynamic shared memory, behind the staged row.
 struct OneRowTables {
   FewJobs::Packed chosen[kOneExperts][3];  // w1, w3 and w2 of the row's experts
   FewJobs::Packed up[kOneUpTiles][2];      // tiles of w1 and w3
@@ -62,9 +54,9 @@ inline int64_t OneRowBlocks(const ExpertFfnParams& p, int64_t most) {
   const bool fits = p.rows == 1 && p.part == ExpertPart::kWhole && p.wave == ExpertWave::kAll &&
                     p.format == ExpertFormat::kMxfp4 && p.hidden == 2 * p.inter &&
                     warps <= kOneMostWarps && p.experts_per_token <= kOneExperts &&
-                    p.expert_count <= warps * 32 && most >= tiles &&
+                    p.expert_count <= kProgramThreads && most >= tiles &&
                     OneRowSharedBytes(p.hidden, p.inter) <= kMaxSharedBytes - 1024 &&
-                    OneRowWordsBytes(p.inter, p.experts_per_token) <= kMarkedBytes;
+                    HiddenWordsBytes(p.inter, p.experts_per_token) <= kWordsBytes;
   return fits ? std::min((p.experts_per_token + 1) * tiles, most) : 0;
 }
 
@@ -76,19 +68,22 @@ __device__ __forceinline__ Fp4Slices::Cursor CursorAt(const FewJobs::Packed& til
   return at;
 }
 
-__global__ void __launch_bounds__(kOneMostWarps * 32, 1)
-    expert_one_row_kernel(const __grid_constant__ ExpertFfnParams p,
-                          const __grid_constant__ SplitPlan plan, OneRowWords* words) {
-  auto* const memory = DynamicShared<std::byte>();
-  OneRowTables& tables = *reinterpret_cast<OneRowTables*>(memory);
-  std::byte* const x = memory + (sizeof(OneRowTables) + 15) / 16 * 16;
-  std::byte* const hidden = x + OneRowBytes(p.hidden);
+// begin() waits for predecessors and returns the launch's words.
+template <class Begin>
+__device__ __forceinline__ void RunExperts(const ExpertPhase& phase, std::byte* shared_memory,
+                                           Begin&& begin) {
+  const ExpertFfnParams& p = phase.p;
+  constexpr int threads = kProgramThreads;
+  std::byte* const x = shared_memory;
+  OneRowTables& tables = *reinterpret_cast<OneRowTables*>(x + OneRowBytes(p.hidden));
+  std::byte* const hidden = x + OneRowBytes(p.hidden) + (sizeof(OneRowTables) + 15) / 16 * 16;
   auto* const up_products =
       reinterpret_cast<float*>(hidden + (kOneExperts + 1) * OneRowBytes(p.inter));
   float* const down_products =
       up_products + FewProductBytes(p.hidden, 2, kOneUpSlots) / int64_t{sizeof(float)};
-  const int thread = threadIdx.x, threads = blockDim.x, warp = thread / 32, lane = thread % 32;
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int blocks = gridDim.x, me = blockIdx.x, experts = p.experts_per_token;
+  const SplitPlan plan{static_cast<int>(p.hidden / kKSlice), kOneShift, kOneMostWarps};
   // Tile t of [K + 1, I] is tile t % tiles of the shared expert, then of the row's experts in their
   // order. The block has tiles me, me + blocks, .. of them, and of D.
   const int tiles = p.inter / kTileRows, rows = p.hidden / kTileRows;
@@ -113,8 +108,7 @@ __global__ void __launch_bounds__(kOneMostWarps * 32, 1)
     return Fp8Slices::Cursor(matrix == 0 ? p.shared_w1 : p.shared_w3, me, lane);
   };
   shared.Begin(plan, shared_count, shared_cursor);
-  BeginAfterPredecessors();
-  const uint32_t mark = (words->launches + 1) << 16;
+  const LaunchWords& words = begin();
   int32_t chosen[kOneExperts];
 #pragma unroll
   for (int i = 0; i < kOneExperts; ++i) chosen[i] = i < experts ? p.experts[i] : -1;
@@ -157,8 +151,9 @@ __global__ void __launch_bounds__(kOneMostWarps * 32, 1)
   __syncthreads();
 
   // First half.
+  const int warps = p.inter / kKSlice;  // with K slices
   {
-    const int slice = 2 * warp;
+    const int slice = min(2 * warp, 2 * warps - 2);
     int next = shared_count;
     const auto advance = [&](Fp4Slices::Cursor(&at)[2]) {
 #pragma unroll
@@ -166,7 +161,7 @@ __global__ void __launch_bounds__(kOneMostWarps * 32, 1)
       ++next;
     };
     PairStream<2, 1, kOneUpSlots> routed;
-    routed.Begin(count - shared_count, advance);
+    routed.Begin(warp < warps ? count - shared_count : 0, advance);
     shared.Use(
         0, shared_count, 0, StagedScales(p.hidden), up_products, shared_cursor,
         [](int) { return 1; }, [&](int, int, int) -> const std::byte* { return x; });
@@ -175,7 +170,8 @@ __global__ void __launch_bounds__(kOneMostWarps * 32, 1)
 #pragma unroll 1
     for (int begin = 0, base = 0; begin < count; begin += kOneRoundTiles, base ^= kOneRoundTiles) {
       const int end = min(begin + kOneRoundTiles, count), first = max(begin, shared_count);
-      routed.Use(end - first, products + (base + first - begin) * kProductStride, advance,
+      routed.Use(warp < warps ? end - first : 0, products + (base + first - begin) * kProductStride,
+                 advance,
                  [&](int, int s, ReadyActs* acts, uint32_t* scale) { row.Get(s, acts, scale); });
       // Products of the next round go to the other slots, and those of the round after it follow
       // the next barrier.
@@ -184,11 +180,13 @@ __global__ void __launch_bounds__(kOneMostWarps * 32, 1)
         const float value =
             FewSum<2, kOneUpSlots>(up_products, plan.slices, lane / 16, base + i, lane % 16);
         const float up = __shfl_down_sync(0xffffffffu, value, 16);
-        if (lane < 16) {
-          const float h =
-              GatedProduct(RoundBf16(value), RoundBf16(up), p.limit, tables.weight[begin + i]);
-          StoreWordRelaxed(words->hidden + ((begin + i) * blocks + me) * kTileRows + lane,
-                           (Bf16x2(h, 0) & 0xffffu) | mark);
+        const float h =
+            GatedProduct(RoundBf16(value), RoundBf16(up), p.limit, tables.weight[begin + i]);
+        const float other = __shfl_down_sync(0xffffffffu, h, 1);
+        if (lane < 16 && lane % 2 == 0) {
+          PublishWord(
+              words.At(phase.hidden_words) + (((begin + i) * blocks + me) * kTileRows + lane) / 2,
+              Bf16x2(h, other));
         }
       }
     }
@@ -196,7 +194,7 @@ __global__ void __launch_bounds__(kOneMostWarps * 32, 1)
 
   // Second half. A warp's K slice is the same of all tiles, so it reads and quantises the hidden
   // values of this slice alone.
-  const int64_t scale_at = StagedScales(p.inter), staged = OneRowBytes(p.inter);
+  const int64_t scale_at = StagedScales(p.inter), staged_bytes = OneRowBytes(p.inter);
   float* const products = down_products + warp * kOneDownSlots * kProductStride + lane / 4;
   const auto add = [&](const auto& operand, const ReadyActs& acts, uint32_t scale, int slot) {
     float sum[4];
@@ -206,7 +204,7 @@ __global__ void __launch_bounds__(kOneMostWarps * 32, 1)
       products[slot * kProductStride + 8] = sum[2];
     }
   };
-  if (down_tiles != 0) {
+  if (down_tiles != 0 && warp < warps) {
     Fp8Slices::Raw of_shared[kOneDownTiles];
 #pragma unroll
     for (int t = 0; t < kOneDownTiles; ++t) {
@@ -222,56 +220,26 @@ __global__ void __launch_bounds__(kOneMostWarps * 32, 1)
       }
     };
     load(0);
+    // Of experts begin .. end - 1: 16 lanes have the K slice of one.
     const auto read = [&](int begin, int end) {
-      const uint32_t* from = words->hidden + begin * p.inter + warp * kKSlice + lane * 4;
-      uint4 found[kOneBatch];
-      while (true) {
-        uint32_t other = 0;
+      const uint32_t* const from =
+          words.At(phase.hidden_words) + (warp * kKSlice + lane % 16 * 8) / 2;
+      uint4 found[kOneBatch / 2];
+      AwaitWords(found, [&](int i) {
+        return from + min(begin + 2 * i + lane / 16, end - 1) * (p.inter / 2);
+      });
 #pragma unroll
-        for (int i = 0; i < kOneBatch; ++i) {
-          found[i] = LoadWordsRelaxed(from + min(i, end - begin - 1) * p.inter);
-        }
-#pragma unroll
-        for (int i = 0; i < kOneBatch; ++i) {
-          other |=
-              (found[i].x ^ mark) | (found[i].y ^ mark) | (found[i].z ^ mark) | (found[i].w ^ mark);
-        }
-        if (!__any_sync(0xffffffffu, other >> 16 != 0)) break;
-        PauseForOtherBlocks();
-      }
-      float v[kOneBatch][4], amax[kOneBatch];
-#pragma unroll
-      for (int i = 0; i < kOneBatch; ++i) {
-        v[i][0] = Bf16(static_cast<uint16_t>(found[i].x));
-        v[i][1] = Bf16(static_cast<uint16_t>(found[i].y));
-        v[i][2] = Bf16(static_cast<uint16_t>(found[i].z));
-        v[i][3] = Bf16(static_cast<uint16_t>(found[i].w));
-        amax[i] =
-            fmaxf(fmaxf(fabsf(v[i][0]), fabsf(v[i][1])), fmaxf(fabsf(v[i][2]), fabsf(v[i][3])));
-      }
-#pragma unroll
-      for (int offset = 16; offset > 0; offset /= 2) {
-#pragma unroll
-        for (int i = 0; i < kOneBatch; ++i) {
-          amax[i] = fmaxf(amax[i], __shfl_xor_sync(0xffffffffu, amax[i], offset));
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kOneBatch; ++i) {
-        if (begin + i >= end) break;
-        const uint32_t scale = QuantScale(amax[i]);
-        const float inverse = InverseQuantScale(scale);
-        const uint32_t codes = E4M3x2(v[i][0] * inverse, v[i][1] * inverse) |
-                               static_cast<uint32_t>(E4M3x2(v[i][2] * inverse, v[i][3] * inverse))
-                                   << 16;
-        std::byte* const to = hidden + (begin + i) * staged;
-        StageFour(codes, warp * kKSlice + lane * 4, to);
-        if (lane == 0) to[scale_at + warp] = std::byte(scale);
+      for (int i = 0; i < kOneBatch / 2; ++i) {
+        float v[8];
+        UnpackBf16x8(found[i], v);
+        const int row = begin + 2 * i + lane / 16;
+        StageRounded(v, row < end, warp * kKSlice + lane % 16 * 8, p.inter,
+                     hidden + row * staged_bytes);
       }
       __syncwarp();
     };
     const auto acts_of = [&](int row, uint32_t* scale) {
-      const std::byte* const from = hidden + row * staged;
+      const std::byte* const from = hidden + row * staged_bytes;
       *scale = *reinterpret_cast<const uint8_t*>(from + scale_at + warp);
       return LoadStaged(from + warp * kStagedSlice, lane % 4);
     };
@@ -297,8 +265,6 @@ __global__ void __launch_bounds__(kOneMostWarps * 32, 1)
     }
   }
   __syncthreads();
-  // The block has read hidden values of all blocks, so all of them have read the number.
-  if (me == 0 && thread == 0) words->launches = words->launches + 1;
   for (int i = thread / 16; i < (experts + 1) * kOneDownTiles; i += threads / 16) {
     if (i % kOneDownTiles < down_tiles) {
       StoreBf16(&tables.outputs[i][lane % 16],
@@ -307,16 +273,22 @@ __global__ void __launch_bounds__(kOneMostWarps * 32, 1)
   }
   __syncthreads();
   // y = shared + (routed experts in their order), in f32, then rounded.
-  if (thread / 16 < down_tiles) {
-    const int t = thread / 16;
+  if (warp == 0 && down_tiles != 0) {
+    const int t = min(lane / 16, down_tiles - 1);
     float sum = 0;
     for (int i = 0; i < experts; ++i) {
       if (tables.valid[i] != 0) {
         sum += Bf16(tables.outputs[(1 + i) * kOneDownTiles + t][lane % 16]);
       }
     }
-    StoreBf16(static_cast<uint16_t*>(p.y) + (me + t * blocks) * kTileRows + lane % 16,
-              Bf16(tables.outputs[t][lane % 16]) + sum);
+    const float y = Bf16(tables.outputs[t][lane % 16]) + sum;
+    const float other = __shfl_down_sync(0xffffffffu, y, 1);
+    if (lane % 2 == 0 && lane / 16 < down_tiles) {
+      const int64_t at = ((me + t * blocks) * kTileRows + lane % 16) / 2;
+      const uint32_t pair = Bf16x2(y, other);
+      if (phase.y_words != kNoWords) PublishWord(words.At(phase.y_words) + at, pair);
+      static_cast<uint32_t*>(p.y)[at] = pair;
+    }
   }
 }
 

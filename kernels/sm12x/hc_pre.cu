@@ -29,6 +29,7 @@
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/exp.cuh"
 #include "kernels/sm12x/launch.h"
+#include "kernels/sm12x/step_program.h"
 #include "kernels/sm12x/stream_mix.cuh"
 
 namespace dsv4 {
@@ -241,6 +242,14 @@ int64_t HcPreWorkspace(const HcPreParams& p, int) {
 }
 
 template <bool kUpdates>
+void LaunchRow(const LaunchContext& context, const HcPreParams& params) {
+  sm12x::LaunchOverlapped(CudaStreamOf(context), dim3(static_cast<unsigned>(params.rows)), kThreads,
+                          sm12x::RowSharedBytes(params.hidden, kMixes), hc_pre_kernel<kUpdates>,
+                          kUpdates ? AfterUpdate(params) : params,
+                          reinterpret_cast<const float*>(context.workspace));
+}
+
+template <bool kUpdates>
 void LaunchKernels(const LaunchContext& context, const HcPreParams& params) {
   auto* const chunk_sums = reinterpret_cast<float*>(context.workspace);
   const cudaStream_t stream = CudaStreamOf(context);
@@ -254,9 +263,7 @@ void LaunchKernels(const LaunchContext& context, const HcPreParams& params) {
                             sm12x::kMixWarps * 32, 0, hc_pre_mix_kernel<kUpdates>, params,
                             chunk_sums);
   }
-  sm12x::LaunchOverlapped(stream, dim3(static_cast<unsigned>(params.rows)), kThreads,
-                          sm12x::RowSharedBytes(params.hidden, kMixes), hc_pre_kernel<kUpdates>,
-                          kUpdates ? AfterUpdate(params) : params, chunk_sums);
+  LaunchRow<kUpdates>(context, params);
 }
 
 void LaunchHcPre(const LaunchContext& context, const HcPreParams& params) {
@@ -268,6 +275,11 @@ void LaunchHcPre(const LaunchContext& context, const HcPreParams& params) {
 }
 
 }  // namespace sm12x::hc_pre
+
+void sm12x::LaunchHcPreRow(const LaunchContext& context, const HcPreParams& p) {
+  hc_pre::LaunchRow<true>(context, p);
+}
+
 using namespace sm12x::hc_pre;  // NOLINT: of this file alone
 
 constinit const KernelEntry kSm12xHcPre =

@@ -7,6 +7,7 @@
 #include "kernels/op/quantizers.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/packed_layout.h"
+#include "kernels/sm12x/step_program.h"
 #include "lib/tensor/quant_format.h"
 
 namespace dsv4 {
@@ -46,6 +47,8 @@ constexpr HostRows kRows = {
 
 }  // namespace
 
+using sm12x::MakeStepProgram;
+
 Manifest Sm12xManifest() {
   static const KernelEntry entries[] = {
       kSm12xEmbedRows,   kSm12xHcPre,          kSm12xHcPost,          kSm12xHcHead,
@@ -55,7 +58,7 @@ Manifest Sm12xManifest() {
       kSm12xMoeGate,     kSm12xExpertFfn,      kSm12xTokenCandidates, kSm12xGatherColumns,
       kSm12xDraftLogits,
   };
-  return {entries, kRows};
+  return {entries, kRows, &MakeStepProgram};
 }
 
 Manifest Sm12xSecondManifest() {

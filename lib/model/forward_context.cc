@@ -17,6 +17,7 @@ constexpr int32_t kMostSideRows = 64;
 absl::Status ForwardContext::Exchange(int64_t rows, const ColumnShares& shares, const void* part,
                                       void* whole) const {
   if (planning || alone()) return absl::OkStatus();
+  dispatch->Flush();
   return communicator->AllGather({.rows = rows,
                                   .shares = shares,
                                   .slice = static_cast<const std::byte*>(part),
@@ -62,9 +63,11 @@ absl::Status ForwardContext::RunConcurrently(
     return second(*this);
   }
   side_context.launch = side;
+  dispatch->Flush();
   DSV4_RETURN_IF_ERROR(device->Fork());
   absl::Status status = second(side_context);
   if (status.ok()) status = first(*this);
+  dispatch->Flush();
   const absl::Status joined = device->Join();
   return status.ok() ? joined : status;
 }

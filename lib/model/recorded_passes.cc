@@ -117,9 +117,16 @@ absl::Status RecordedPasses::RecordPass(PassKind kind, const StepUpload::Shape& 
                                         Pass* recorded) {
   StepUpload* const upload = &InputsOf(kind).upload;
   DSV4_RETURN_IF_ERROR(SetPadding(kind, upload, shape));
+  Dispatch* const dispatch = pass_.parts.dispatch;
   const auto run = [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(pass_.context.Run(upload->Fetch(shape)));
-    return runner_.layers(kind);
+    const std::unique_ptr<LaunchProgram> program =
+        shape.rows == 1 ? dispatch->MakeProgram() : nullptr;
+    dispatch->set_program(program.get());
+    const absl::Status status = runner_.layers(kind);
+    dispatch->Flush();
+    dispatch->set_program(nullptr);
+    return status;
   };
   DSV4_ASSIGN_OR_RETURN(recorded->alone, pass_.parts.device->Record(run));
   DSV4_ASSIGN_OR_RETURN(recorded->with_head, pass_.parts.device->Record([&]() -> absl::Status {

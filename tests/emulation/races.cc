@@ -257,6 +257,7 @@ extern "C" {
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
+void __tsan_vptr_update(void**, void*) {}  // of the host's code beside kernels
 DSV4_ACCESSES(1)
 DSV4_ACCESSES(2)
 DSV4_ACCESSES(4)

@@ -252,10 +252,11 @@ size_t KernelsOfLayer(const std::string& compress_ratio) {
 // docs/kernels.md names them.
 TEST_CASE("a step of one row launches so many kernels for a layer") {
   SetFakeCuda(kGpus[0]);
-  REQUIRE(KernelsOfLayer("0") == 17);
-  REQUIRE(KernelsOfLayer("128") == 19);
-  REQUIRE(KernelsOfLayer("4") == 22);
-  // Where blocks must not wait for each other, the experts are two kernels.
+  REQUIRE(KernelsOfLayer("0") == 13);
+  REQUIRE(KernelsOfLayer("128") == 15);
+  REQUIRE(KernelsOfLayer("4") == 18);
+  // Where blocks must not wait for each other, there are no step programs, and the experts are two
+  // kernels.
   FakeCuda side_by_side = kGpus[0];
   side_by_side.side_by_side = true;
   SetFakeCuda(side_by_side);

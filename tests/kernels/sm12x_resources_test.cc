@@ -97,6 +97,8 @@ constexpr Bound kBounds[] = {
     {"output_groups linear_split_kernel<Fp8UnpackedSlices", kWarps16, 24},
     {"sparse_attention attend_chunks_kernel", kWarps16, 19.5},
     {"sparse_attention attend_query_kernel", kWarps16, 17.5},
+    {"step_program expert_program_kernel", kWarps16, 60, 5},
+    {"step_program output_program_kernel", kWarps16, 22},
 };
 
 const Bound& BoundOf(const std::string& kernel) {

@@ -46,6 +46,11 @@ __device__ __forceinline__ uint4 LoadWordsRelaxed(const uint32_t* from) {
                     : "memory");
   return v;
 }
+__device__ __forceinline__ uint32_t LoadWordRelaxed(const uint32_t* from) {
+  uint32_t value;
+  DSV4_PTX_VOLATILE("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
 __device__ __forceinline__ void StoreWordRelaxed(uint32_t* to, uint32_t value) {
   DSV4_PTX_VOLATILE("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }

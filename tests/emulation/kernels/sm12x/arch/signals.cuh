@@ -22,6 +22,7 @@ inline void LoadPacketSystem(const uint64_t* from, uint64_t& first, uint64_t& se
   second = __atomic_load_n(from + 1, __ATOMIC_RELAXED);
 }
 inline uint4 LoadWordsRelaxed(const uint32_t* from) { return {from[0], from[1], from[2], from[3]}; }
+inline uint32_t LoadWordRelaxed(const uint32_t* from) { return *from; }
 inline void StoreWordRelaxed(uint32_t* to, uint32_t value) {
   emulation::GiveToOtherBlocks(to, value);
 }
