@@ -27,9 +27,8 @@
 #include "benchmarks/ceiling.h"
 #include "benchmarks/clock.h"
 #include "benchmarks/e2e/operator_times.h"
+#include "benchmarks/instructions.h"
 #include "benchmarks/must.h"
-#include "hwy/targets.h"
-#include "kernels/cpu/dot.h"
 #include "lib/device/cpu_device.h"
 #include "lib/engine/engine.h"
 #include "lib/session/session.h"
@@ -179,18 +178,6 @@ void Run(const std::string& folder, EngineOptions options,
                 MedianRatio(first.prefill_seconds(), subjects[i].prefill_seconds()),
                 MedianRatio(first.decode_seconds(), subjects[i].decode_seconds()));
   }
-}
-
-// Takes the instructions that the processor has beyond those named; false for an unknown name.
-bool LimitInstructions(const std::string& name) {
-  if (name == "avx512bf16") {
-    AllowDotExtensions(DotExtension::kAvx512Bf16);
-    return true;
-  }
-  if (name != "avx512" && name != "avx2") return false;
-  AllowDotExtensions(DotExtension::kNone);
-  if (name == "avx2") hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & ~HWY_AVX3);
-  return true;
 }
 
 // "packed,bf16"; false for a name that is not a format.
