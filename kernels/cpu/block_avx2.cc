@@ -119,70 +119,65 @@ __m256 AddRuns(__m256 acc, __m256i sums, __m256 w_scale, __m256 w_min, const std
 
 // ---- Unpacked rows. Codes of formats with minima are unsigned.
 
-template <int kRows, int kCols, bool kHasMin>
+// kRows activation rows, which lie behind one another in memory, by a weight row.
+template <int kRows, bool kHasMin>
 void Tile(const std::byte* a, const std::byte* w, int64_t k, float* out, int64_t ld) {
   const PieceRow at{k};
-  const int64_t a_stride = PackedInt8Bytes(k), w_stride = UnpackedBlockBytes(k);
-  __m256 acc[kRows][kCols];
-  for (int i = 0; i < kRows; ++i) {
-    for (int j = 0; j < kCols; ++j) acc[i][j] = _mm256_setzero_ps();
-  }
+  __m256 acc[kRows];
+  for (__m256& sum : acc) sum = _mm256_setzero_ps();
   for (int64_t p = 0; p < k; p += kPiece) {
-    __m256i sum[kRows][kCols];
+    __m256i v[kParts], magnitude[kParts];
     for (int part = 0; part < kParts; ++part) {
-      __m256i v[kCols], magnitude[kCols];
-      for (int j = 0; j < kCols; ++j) {
-        v[j] = Load32Bytes(w + j * w_stride + p + 32 * part);
-        magnitude[j] = kHasMin ? v[j] : _mm256_abs_epi8(v[j]);
-      }
-      for (int i = 0; i < kRows; ++i) {
-        const __m256i x = Load32Bytes(a + i * a_stride + p + 32 * part);
-        for (int j = 0; j < kCols; ++j) {
-          const __m256i pairs = PairProducts<kHasMin>(v[j], magnitude[j], x);
-          if constexpr (kHasMin) {
-            sum[i][j] = part == 0 ? pairs : _mm256_add_epi16(sum[i][j], pairs);
-          } else {
-            sum[i][j] = part == 0 ? LaneSums(pairs) : _mm256_add_epi32(sum[i][j], LaneSums(pairs));
-          }
-        }
-      }
+      v[part] = Load32Bytes(w + p + 32 * part);
+      magnitude[part] = kHasMin ? v[part] : _mm256_abs_epi8(v[part]);
     }
+    const __m256 scale = LoadFloats(w + at.Scale(p));
+    const __m256 min = kHasMin ? LoadFloats(w + at.Min(p)) : _mm256_setzero_ps();
     for (int i = 0; i < kRows; ++i) {
-      for (int j = 0; j < kCols; ++j) {
-        const std::byte* const row = w + j * w_stride;
-        const __m256i sums = kHasMin ? LaneSums(sum[i][j]) : sum[i][j];
-        acc[i][j] = AddRuns<kHasMin>(acc[i][j], sums, LoadFloats(row + at.Scale(p)),
-                                     kHasMin ? LoadFloats(row + at.Min(p)) : _mm256_setzero_ps(),
-                                     a + i * a_stride, at, p);
+      const std::byte* const row = a + i * PackedInt8Bytes(k);
+      const auto pairs = [&](int part) {
+        return PairProducts<kHasMin>(v[part], magnitude[part], Load32Bytes(row + p + 32 * part));
+      };
+      __m256i sums;
+      if constexpr (kHasMin) {
+        sums = LaneSums(_mm256_add_epi16(_mm256_add_epi16(pairs(0), pairs(1)),
+                                         _mm256_add_epi16(pairs(2), pairs(3))));
+      } else {
+        sums = _mm256_add_epi32(_mm256_add_epi32(LaneSums(pairs(0)), LaneSums(pairs(1))),
+                                _mm256_add_epi32(LaneSums(pairs(2)), LaneSums(pairs(3))));
       }
+      acc[i] = AddRuns<kHasMin>(acc[i], sums, scale, min, row, at, p);
     }
   }
-  for (int i = 0; i < kRows; ++i) {
-    for (int j = 0; j < kCols; ++j) out[i * ld + j] = SumOfLanes(acc[i][j]);
-  }
+  for (int i = 0; i < kRows; ++i) out[i * ld] = SumOfLanes(acc[i]);
 }
 
-template <int kCols, bool kHasMin>
-void TileRows(const std::byte* a, int64_t m, const std::byte* w, int64_t k, float* out,
-              int64_t ld) {
+template <int kRows, bool kHasMin>
+int64_t TileRows(const std::byte* a, int64_t m, const std::byte* w, int64_t k, float* out,
+                 int64_t ld) {
   int64_t i = 0;
-  const auto at = [&](int64_t row) { return a + row * PackedInt8Bytes(k); };
-  for (; i + 4 <= m; i += 4) Tile<4, kCols, kHasMin>(at(i), w, k, out + i * ld, ld);
-  if (i + 2 <= m) {
-    Tile<2, kCols, kHasMin>(at(i), w, k, out + i * ld, ld);
-    i += 2;
+  for (; i + kRows <= m; i += kRows) {
+    Tile<kRows, kHasMin>(a + i * PackedInt8Bytes(k), w, k, out + i * ld, ld);
   }
-  if (i < m) Tile<1, kCols, kHasMin>(at(i), w, k, out + i * ld, ld);
+  return i;
 }
 
 template <bool kHasMin>
 void DotUnpacked(const std::byte* a, int64_t m, const std::byte* w, int64_t n, int64_t k,
                  float* out, int64_t ld) {
-  int64_t j = 0;
-  for (; j + 2 <= n; j += 2) {
-    TileRows<2, kHasMin>(a, m, w + j * UnpackedBlockBytes(k), k, out + j, ld);
+  // As many rows as stay in registers beside the weights.
+  constexpr int kRows = kHasMin ? 6 : 3;
+  for (int64_t j = 0; j < n; ++j) {
+    const std::byte* const row = w + j * UnpackedBlockBytes(k);
+    int64_t i = TileRows<kRows, kHasMin>(a, m, row, k, out + j, ld);
+    const auto rest = [&]<int kCount>() {
+      i += TileRows<kCount, kHasMin>(a + i * PackedInt8Bytes(k), m - i, row, k, out + i * ld + j,
+                                     ld);
+    };
+    if constexpr (kHasMin) rest.template operator()<3>();
+    rest.template operator()<2>();
+    rest.template operator()<1>();
   }
-  if (j < n) TileRows<1, kHasMin>(a, m, w + j * UnpackedBlockBytes(k), k, out + j, ld);
 }
 
 // ---- Weight rows as a file has them.

@@ -5,6 +5,7 @@
 #include "kernels/cpu/dot.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -358,7 +359,37 @@ HWY_INLINE Stretch Scaled(const Stretch& v, VF first, VF second) {
           {hn::Mul(v.odd[0], first), hn::Mul(v.odd[1], second)}};
 }
 
-// e4m3 codes, times 2^-8. A NaN is taken for a number.
+#if HWY_TARGET == HWY_AVX2
+
+// e4m3 codes, times 2^kE4M3Exponent: their bits at the places of f32, where subnormal numbers are
+// subnormal, too. A NaN is taken for a number.
+constexpr int kE4M3Exponent = -120;
+// Activations are multiplied by 2^kActExponent. Under every scale that folds, products of those
+// that act_quant leaves, from 2^-31 on, are exact, and activations below 2^20 stay finite.
+constexpr int kActExponent = 59;
+
+HWY_INLINE Stretch FromE4M3(V16 codes) {
+  // Lane l: elements 2 l, 2 l + 1, 16 + 2 l and 17 + 2 l.
+  const __m256i order = _mm256_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15, 0, 1,
+                                         8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15);
+  const __m256i lanes =
+      _mm256_shuffle_epi8(_mm256_permute4x64_epi64(codes.raw, _MM_SHUFFLE(3, 1, 2, 0)), order);
+  // Widened with their signs and shifted by 4.
+  const __m256i even = _mm256_maddubs_epi16(_mm256_set1_epi16(0x0010), lanes);
+  const __m256i odd = _mm256_maddubs_epi16(_mm256_set1_epi16(0x1000), lanes);
+  const __m256i mask = _mm256_set1_epi32(static_cast<int>(0x87f00000u));
+  const auto number = [&](__m256i bits) HWY_ATTR {
+    return VF{_mm256_castsi256_ps(_mm256_and_si256(bits, mask))};
+  };
+  return {{number(_mm256_slli_epi32(even, 16)), number(even)},
+          {number(_mm256_slli_epi32(odd, 16)), number(odd)}};
+}
+
+#else
+
+constexpr int kE4M3Exponent = -8, kActExponent = 8;
+
+// e4m3 codes, times 2^kE4M3Exponent. A NaN is taken for a number.
 HWY_INLINE Stretch FromE4M3(V16 codes) {
   const DI16 di;
   // The sign twice, then the magnitude, then what is not the code's.
@@ -371,11 +402,20 @@ HWY_INLINE Stretch FromE4M3(V16 codes) {
   return v;
 }
 
+#endif
+
+// What FP4 tiles have for each run of 32.
+#if HWY_TARGET == HWY_AVX2
+using RunFactor = uint8_t;  // its scale as stored
+#else
+using RunFactor = float;
+#endif
+
 #if HWY_TARGET == HWY_AVX3
 
 // e2m1 codes of a stretch times the factors of their runs: a look-up by the lower four bits of f32
 // lanes.
-HWY_INLINE Stretch FromE2M1(const uint8_t* codes, const float* factors) {
+HWY_INLINE Stretch FromE2M1(const uint8_t* codes, const RunFactor* factors) {
   alignas(64) static constexpr float kValues[16] = {
       0.f, .5f, 1.f, 1.5f, 2.f, 3.f, 4.f, 6.f, -0.f, -.5f, -1.f, -1.5f, -2.f, -3.f, -4.f, -6.f};
   Stretch v;
@@ -390,37 +430,47 @@ HWY_INLINE Stretch FromE2M1(const uint8_t* codes, const float* factors) {
 
 #elif HWY_TARGET == HWY_AVX2
 
-// The magnitudes of e2m1 times a run's factor.
-HWY_INLINE VF MagnitudesOfE2M1(float factor) {
-  alignas(32) static constexpr float kMagnitudes[8] = {0.f, .5f, 1.f, 1.5f, 2.f, 3.f, 4.f, 6.f};
-  return hn::Mul(hn::Load(DF(), kMagnitudes), hn::Set(DF(), factor));
+// For every scale within kMaxFold, the lower and the upper bytes of the bf16 numbers of the codes.
+struct E2M1Bytes {
+  uint8_t lower[16], upper[16];
+};
+alignas(32) constexpr std::array<E2M1Bytes, 2 * kMaxFold + 1> kE2M1Bytes = [] {
+  std::array<E2M1Bytes, 2 * kMaxFold + 1> tables{};
+  for (int fold = -kMaxFold; fold <= kMaxFold; ++fold) {
+    for (int code = 0; code < 16; ++code) {
+      constexpr int kBits[8] = {0, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0};
+      const int magnitude = code % 8 == 0 ? 0 : kBits[code % 8] + fold * 128;
+      E2M1Bytes& table = tables[static_cast<size_t>(fold + kMaxFold)];
+      table.lower[code] = static_cast<uint8_t>(magnitude);
+      table.upper[code] = static_cast<uint8_t>(magnitude / 256 + code / 8 * 128);
+    }
+  }
+  return tables;
+}();
+
+HWY_INLINE __m256i LoadTwice(const uint8_t* p) {
+  return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 
-// e2m1 codes of a stretch, which is a run, times its factor. The lower three bits of an f32 lane
-// choose a magnitude.
-HWY_INLINE Stretch FromE2M1(const uint8_t* codes, const float* factors) {
-  const VF table = MagnitudesOfE2M1(factors[0]);
-  // Xored to a code's four bits, shifted to the top, they leave the sign there.
-  const VF even_table = hn::Xor(table, hn::BitCast(DF(), hn::ShiftLeft<28>(hn::Iota(DU(), 0))));
-  const VU sign = hn::Set(DU(), 0x80000000u);
-  Stretch v;
-  for (int i = 0; i < 2; ++i) {
-    const __m256i pairs =
-        _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes + i * kLanes)));
-    // A shift by multiplication: ports of shifts and look-ups are what bounds this.
-    const __m256i upper = _mm256_mulhi_epu16(pairs, _mm256_set1_epi32(0x1000));
-    v.even[i] = hn::Xor(VF{_mm256_permutevar8x32_ps(even_table.raw, pairs)},
-                        hn::BitCast(DF(), hn::ShiftLeft<28>(VU{pairs})));
-    v.odd[i] = hn::Xor(VF{_mm256_permutevar8x32_ps(table.raw, upper)},
-                       hn::BitCast(DF(), hn::And(VU{pairs}, sign)));
-  }
-  return v;
+// e2m1 codes of a stretch, which is a run, times its scale.
+HWY_INLINE Stretch FromE2M1(const uint8_t* codes, const RunFactor* scale) {
+  const E2M1Bytes& table = kE2M1Bytes[*scale - (127 - kMaxFold)];
+  // Bytes l and 8 + l for each lane l, twice: for the even elements and for the odd ones.
+  const __m256i order = _mm256_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12,
+                                         5, 13, 6, 14, 7, 15, 4, 12, 5, 13, 6, 14, 7, 15);
+  const __m256i bytes = _mm256_shuffle_epi8(LoadTwice(codes), order);
+  const __m256i index = _mm256_and_si256(_mm256_srlv_epi64(bytes, _mm256_setr_epi64x(0, 4, 0, 4)),
+                                         _mm256_set1_epi8(15));
+  const __m256i lower = _mm256_shuffle_epi8(LoadTwice(table.lower), index);
+  const __m256i upper = _mm256_shuffle_epi8(LoadTwice(table.upper), index);
+  const VU even{_mm256_unpacklo_epi8(lower, upper)}, odd{_mm256_unpackhi_epi8(lower, upper)};
+  return {{Even(even), Odd(even)}, {Even(odd), Odd(odd)}};
 }
 
 #else
 
 // e2m1 codes of a stretch times the factors of their runs.
-HWY_INLINE Stretch FromE2M1(const uint8_t* codes, const float* factors) {
+HWY_INLINE Stretch FromE2M1(const uint8_t* codes, const RunFactor* factors) {
   const V16 bytes = hn::PromoteTo(D16(), hn::LoadU(hn::Rebind<uint8_t, D16>(), codes));
   alignas(16) static constexpr uint8_t kUpper[16] = {0x00, 0x38, 0x3c, 0x3e, 0x40, 0x42,
                                                      0x44, 0x46, 0x80, 0xb8, 0xbc, 0xbe,
@@ -458,14 +508,16 @@ HWY_INLINE void StoreTile(const VF (&acc)[kRows][kCols], int n, float* HWY_RESTR
   }
 }
 
-template <int kRows>
+template <int kRows, int kCols>
 HWY_INLINE void TileFp8(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int n,
                         int64_t k, float* HWY_RESTRICT out, int64_t ld) {
   const DF df;
   const D8 d8;
-  const uint8_t* cols[4];
-  for (int j = 0; j < 4; ++j) cols[j] = w + (j < n ? j : n - 1) * k;
-  VF acc[kRows][4];
+  const uint16_t* rows[kRows];
+  const uint8_t* cols[kCols];
+  for (int i = 0; i < kRows; ++i) rows[i] = a.Row(m + i);
+  for (int j = 0; j < kCols; ++j) cols[j] = w + (j < n ? j : n - 1) * k;
+  VF acc[kRows][kCols];
   for (auto& row : acc) {
     for (VF& sum : row) sum = hn::Zero(df);
   }
@@ -473,26 +525,32 @@ HWY_INLINE void TileFp8(const ActRows& a, int64_t m, const uint8_t* w, const uin
   for (int64_t block = 0; block < k; block += 128) {
     // The scale goes to the activations, which several weights share.
     const int fold = scale == nullptr ? 0 : scale[block / 128] - 127;
-    const VF factor = hn::Set(df, PowerOfTwo(fold + 8));
+    const VF factor = hn::Set(df, PowerOfTwo(fold + kActExponent));
     // The next tile's, which lies beyond the page that the processor reads ahead in.
     for (const uint8_t* col : cols) {
-      __builtin_prefetch(col + 4 * k + block);
-      __builtin_prefetch(col + 4 * k + block + 64);
+      __builtin_prefetch(col + kCols * k + block);
+      __builtin_prefetch(col + kCols * k + block + 64);
     }
     for (int64_t p = block; p < block + 128; p += kStretch) {
       Stretch x[kRows];
       HWY_UNROLL(4)
       for (int i = 0; i < kRows; ++i) {
-        x[i] = Scaled(LoadActivations(a.Row(m + i) + p), factor, factor);
+        x[i] = Scaled(LoadActivations(rows[i] + p), factor, factor);
       }
-      HWY_UNROLL(4)
-      for (int j = 0; j < 4; ++j) {
+      HWY_UNROLL(8)
+      for (int j = 0; j < kCols; ++j) {
         const auto codes = hn::LoadU(d8, cols[j] + p);
         largest = hn::Max(largest, hn::And(codes, hn::Set(d8, 0x7f)));
         const Stretch v = FromE4M3(hn::BitCast(D16(), codes));
         HWY_UNROLL(4)
         for (int i = 0; i < kRows; ++i) acc[i][j] = AddProducts(x[i], v, acc[i][j]);
       }
+    }
+  }
+  if constexpr (kActExponent + kE4M3Exponent != 0) {
+    const VF unit = hn::Set(df, PowerOfTwo(-kActExponent - kE4M3Exponent));
+    for (auto& row : acc) {
+      for (VF& sum : row) sum = hn::Mul(sum, unit);
     }
   }
   StoreTile(acc, n, out + m * ld, ld);
@@ -505,26 +563,38 @@ HWY_INLINE void TileFp8(const ActRows& a, int64_t m, const uint8_t* w, const uin
   }
 }
 
+// Weight rows that one activation row is multiplied with at once: chains of sums enough to hide the
+// latency of additions.
+constexpr int kRowFp8Cols = HWY_TARGET == HWY_AVX2 ? 8 : 4;
+constexpr int kRowFp4Cols = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 ? 8 : 4;
+
 void DirectFp8(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,
                int64_t k, float* out, int64_t ld) {
-  for (int64_t j = 0; j < n; j += 4) {
-    const int cols = static_cast<int>(n - j < 4 ? n - j : 4);
+  const int64_t at_once = m == 1 ? kRowFp8Cols : 4;
+  for (int64_t j = 0; j < n; j += at_once) {
+    const int cols = static_cast<int>(std::min(at_once, n - j));
+    const uint8_t* const from = w + j * k;
+    if (m == 1) {
+      TileFp8<1, kRowFp8Cols>(a, 0, from, scale, cols, k, out + j, ld);
+      continue;
+    }
     for (int64_t i = 0; i < m; i += kDirectTileRows) {
       WithRows<kDirectTileRows>(std::min<int64_t>(kDirectTileRows, m - i),
                                 [&]<int kRows>() HWY_ATTR {
-                                  TileFp8<kRows>(a, i, w + j * k, scale, cols, k, out + j, ld);
+                                  TileFp8<kRows, 4>(a, i, from, scale, cols, k, out + j, ld);
                                 });
     }
   }
 }
 
-// factors [n * k / 32]: of every run of 32, in f32.
 template <int kRows, int kCols>
-HWY_INLINE void TileFp4(const ActRows& a, int64_t m, const uint8_t* w, const float* factors, int n,
-                        int64_t k, float* HWY_RESTRICT out, int64_t ld) {
+HWY_INLINE void TileFp4(const ActRows& a, int64_t m, const uint8_t* w, const RunFactor* factors,
+                        int n, int64_t k, float* HWY_RESTRICT out, int64_t ld) {
   const DF df;
+  const uint16_t* rows[kRows];
   const uint8_t* cols[kCols];
-  const float* col_factors[kCols];
+  const RunFactor* col_factors[kCols];
+  for (int i = 0; i < kRows; ++i) rows[i] = a.Row(m + i);
   for (int j = 0; j < kCols; ++j) {
     cols[j] = w + (j < n ? j : n - 1) * (k / 2);
     col_factors[j] = factors + (j < n ? j : n - 1) * (k / 32);
@@ -538,7 +608,7 @@ HWY_INLINE void TileFp4(const ActRows& a, int64_t m, const uint8_t* w, const flo
     for (int64_t p = block; p < block + 128; p += kStretch) {
       Stretch x[kRows];
       HWY_UNROLL(4)
-      for (int i = 0; i < kRows; ++i) x[i] = LoadActivations(a.Row(m + i) + p);
+      for (int i = 0; i < kRows; ++i) x[i] = LoadActivations(rows[i] + p);
       HWY_UNROLL(8)
       for (int j = 0; j < kCols; ++j) {
         const Stretch v = FromE2M1(cols[j] + p / 2, col_factors[j] + p / 32);
@@ -550,26 +620,36 @@ HWY_INLINE void TileFp4(const ActRows& a, int64_t m, const uint8_t* w, const flo
   StoreTile(acc, n, out + m * ld, ld);
 }
 
-// Weight rows that one activation row is multiplied with at once: chains of sums enough to hide the
-// latency of additions.
-constexpr int kRowFp4Cols = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 ? 8 : 4;
+#if HWY_TARGET == HWY_AVX2
+
+const RunFactor* RunFactors(const uint8_t* scales, int64_t /*runs*/, RunFactor* /*factors*/) {
+  return scales;
+}
+
+#else
+
+// To `factors`.
+const RunFactor* RunFactors(const uint8_t* scales, int64_t runs, RunFactor* factors) {
+  const DU du;
+  const hn::Rebind<uint8_t, DU> d8;
+  int64_t run = 0;
+  for (; run + kLanes <= runs; run += kLanes) {
+    const VU bits = hn::ShiftLeft<23>(hn::PromoteTo(du, hn::LoadU(d8, scales + run)));
+    hn::StoreU(hn::BitCast(DF(), bits), DF(), factors + run);
+  }
+  for (; run < runs; ++run) factors[run] = PowerOfTwo(scales[run] - 127);
+  return factors;
+}
+
+#endif
 
 void DirectFp4(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,
                int64_t k, float* out, int64_t ld) {
-  const DU du;
-  const hn::Rebind<uint8_t, DU> d8;
-  float factors[kRowFp4Cols * kDirectMaxK / 32];
+  RunFactor buffer[kRowFp4Cols * kDirectMaxK / 32];
   const int64_t at_once = m == 1 ? kRowFp4Cols : 4;
   for (int64_t j = 0; j < n; j += at_once) {
     const int cols = static_cast<int>(std::min(at_once, n - j));
-    const uint8_t* scales = scale + j * (k / 32);
-    const int64_t runs = cols * (k / 32);
-    int64_t run = 0;
-    for (; run + kLanes <= runs; run += kLanes) {
-      const VU bits = hn::ShiftLeft<23>(hn::PromoteTo(du, hn::LoadU(d8, scales + run)));
-      hn::StoreU(hn::BitCast(DF(), bits), DF(), factors + run);
-    }
-    for (; run < runs; ++run) factors[run] = PowerOfTwo(scales[run] - 127);
+    const RunFactor* const factors = RunFactors(scale + j * (k / 32), cols * (k / 32), buffer);
     const uint8_t* const from = w + j * (k / 2);
     if (m == 1) {
       TileFp4<1, kRowFp4Cols>(a, 0, from, factors, cols, k, out + j, ld);
