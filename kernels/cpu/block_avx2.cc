@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "kernels/cpu/block_dot.h"
+#include "kernels/cpu/block_formats.h"
 #include "lib/tensor/block_grids.h"
 #include "lib/tensor/int8_run.h"
 
@@ -191,9 +192,10 @@ struct RunNumbers {
 
 __m256 HalfToAll(const uint8_t* p) { return _mm256_cvtph_ps(_mm_set1_epi16(Load<int16_t>(p))); }
 
-// A format has: kHasMin; kUnsigned and kAddable of RunSums; kBytes of 256 elements; Runs; and
-// Codes, the interleaved codes of one of the two pieces.
+// A format has: kType; kHasMin; kUnsigned and kAddable of RunSums; kBytes of 256 elements; Runs;
+// and Codes, the interleaved codes of one of the two pieces.
 struct Q8_0 {
+  static constexpr BlockType kType = BlockType::kQ8_0;
   static constexpr bool kHasMin = false, kUnsigned = false;
   static constexpr int kAddable = 1;
   static constexpr int64_t kBytes = 8 * 34;
@@ -213,6 +215,7 @@ struct Q8_0 {
 };
 
 struct Q2K {
+  static constexpr BlockType kType = BlockType::kQ2K;
   static constexpr bool kHasMin = true, kUnsigned = true;
   static constexpr int kAddable = 4;
   static constexpr int64_t kBytes = 84;
@@ -264,6 +267,7 @@ void Nibbles(__m256i bytes, __m256i codes[2]) {
 }
 
 struct Q4K {
+  static constexpr BlockType kType = BlockType::kQ4K;
   static constexpr bool kHasMin = true, kUnsigned = true;
   static constexpr int kAddable = 4;
   static constexpr int64_t kBytes = 144;
@@ -276,6 +280,7 @@ struct Q4K {
 };
 
 struct Q5K {
+  static constexpr BlockType kType = BlockType::kQ5K;
   static constexpr bool kHasMin = true, kUnsigned = true;
   static constexpr int kAddable = 4;
   static constexpr int64_t kBytes = 176;
@@ -297,6 +302,7 @@ struct Q5K {
 };
 
 struct Q6K {
+  static constexpr BlockType kType = BlockType::kQ6K;
   static constexpr bool kHasMin = false, kUnsigned = false;
   static constexpr int kAddable = 4;  // codes from -32 on
   static constexpr int64_t kBytes = 210;
@@ -349,6 +355,7 @@ alignas(64) constexpr std::array<uint64_t, 256> kIq2XxsMagnitudes = [] {
 }();
 
 struct Iq2Xxs {
+  static constexpr BlockType kType = BlockType::kIq2Xxs;
   static constexpr bool kHasMin = false, kUnsigned = false;
   static constexpr int kAddable = 2;  // magnitudes up to 43
   static constexpr int64_t kBytes = 66;
@@ -395,6 +402,7 @@ struct Iq2Xxs {
 };
 
 struct Mxfp4 {
+  static constexpr BlockType kType = BlockType::kMxfp4;
   static constexpr bool kHasMin = false, kUnsigned = false;
   static constexpr int kAddable = 4;  // codes up to 12
   static constexpr int64_t kBytes = 8 * 17;
@@ -543,6 +551,8 @@ float LargestOfLanes(__m256 v) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
+using Formats = BlockFormats<Q8_0, Q2K, Q4K, Q5K, Q6K, Iq2Xxs, Mxfp4>;
+
 }  // namespace
 
 void PackInt8Avx2(const uint16_t* x, int64_t k, std::byte* packed) {
@@ -585,45 +595,15 @@ void DotInt8Avx2(const std::byte* a, int64_t m, const std::byte* w, int64_t n, i
 
 BlockDotKernels::Direct DirectAvx2(BlockType type, int64_t k) {
   if (k % kBlockElements != 0) return nullptr;
-  switch (type) {
-    case BlockType::kQ8_0:
-      return &Direct<Q8_0>;
-    case BlockType::kQ2K:
-      return &Direct<Q2K>;
-    case BlockType::kQ4K:
-      return &Direct<Q4K>;
-    case BlockType::kQ5K:
-      return &Direct<Q5K>;
-    case BlockType::kQ6K:
-      return &Direct<Q6K>;
-    case BlockType::kIq2Xxs:
-      return &Direct<Iq2Xxs>;
-    case BlockType::kMxfp4:
-      return &Direct<Mxfp4>;
-    default:
-      return nullptr;
-  }
+  BlockDotKernels::Direct direct = nullptr;
+  Formats::With(type, [&]<class Format>() { direct = &Direct<Format>; });
+  return direct;
 }
 
 void UnpackBlockRowAvx2(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked) {
-  switch (type) {
-    case BlockType::kQ8_0:
-      return StoreRow<Q8_0>(type, data, k, unpacked);
-    case BlockType::kQ2K:
-      return StoreRow<Q2K>(type, data, k, unpacked);
-    case BlockType::kQ4K:
-      return StoreRow<Q4K>(type, data, k, unpacked);
-    case BlockType::kQ5K:
-      return StoreRow<Q5K>(type, data, k, unpacked);
-    case BlockType::kQ6K:
-      return StoreRow<Q6K>(type, data, k, unpacked);
-    case BlockType::kIq2Xxs:
-      return StoreRow<Iq2Xxs>(type, data, k, unpacked);
-    case BlockType::kMxfp4:
-      return StoreRow<Mxfp4>(type, data, k, unpacked);
-    default:
-      return StoreAny(type, data, 0, k, unpacked);
-  }
+  const bool known =
+      Formats::With(type, [&]<class Format>() { StoreRow<Format>(type, data, k, unpacked); });
+  if (!known) StoreAny(type, data, 0, k, unpacked);
 }
 
 }  // namespace dsv4

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "kernels/cpu/block_dot.h"
+#include "kernels/cpu/block_formats.h"
 #include "kernels/cpu/block_interleave_avx512-inl.h"
 #include "lib/tensor/block_grids.h"
 
@@ -68,8 +69,9 @@ struct Elements256 {
   }
 };
 
-// A format has: kHasMin; kBytes of 256 elements; Unpack.
+// A format has: kType; kHasMin; kBytes of 256 elements; Unpack.
 struct Q8_0 {
+  static constexpr BlockType kType = BlockType::kQ8_0;
   static constexpr bool kHasMin = false;
   static constexpr int64_t kBytes = 8 * 34;
   static void Unpack(const uint8_t* b, Elements256& e) {
@@ -85,6 +87,7 @@ struct Q8_0 {
 };
 
 struct Q2K {
+  static constexpr BlockType kType = BlockType::kQ2K;
   static constexpr bool kHasMin = true;
   static constexpr int64_t kBytes = 84;
   static void Unpack(const uint8_t* b, Elements256& e) {
@@ -121,6 +124,7 @@ void SixBitScales(const uint8_t* b, Elements256& e) {
 }
 
 struct Q4K {
+  static constexpr BlockType kType = BlockType::kQ4K;
   static constexpr bool kHasMin = true;
   static constexpr int64_t kBytes = 144;
   static void Unpack(const uint8_t* b, Elements256& e) {
@@ -133,6 +137,7 @@ struct Q4K {
 };
 
 struct Q5K {
+  static constexpr BlockType kType = BlockType::kQ5K;
   static constexpr bool kHasMin = true;
   static constexpr int64_t kBytes = 176;
   static void Unpack(const uint8_t* b, Elements256& e) {
@@ -150,6 +155,7 @@ struct Q5K {
 };
 
 struct Q6K {
+  static constexpr BlockType kType = BlockType::kQ6K;
   static constexpr bool kHasMin = false;
   static constexpr int64_t kBytes = 210;
   static void Unpack(const uint8_t* b, Elements256& e) {
@@ -197,6 +203,7 @@ alignas(64) constexpr std::array<uint16_t, 32> kIq2Pairs = [] {
 }();
 
 struct Iq2Xxs {
+  static constexpr BlockType kType = BlockType::kIq2Xxs;
   static constexpr bool kHasMin = false;
   static constexpr int64_t kBytes = 66;
 
@@ -265,6 +272,7 @@ struct Iq2Xxs {
 };
 
 struct Mxfp4 {
+  static constexpr BlockType kType = BlockType::kMxfp4;
   static constexpr bool kHasMin = false;
   static constexpr int64_t kBytes = 8 * 17;
   static void Unpack(const uint8_t* b, Elements256& e) {
@@ -431,49 +439,21 @@ void StoreRow(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacke
   StoreAny(type, data, p, k, unpacked);
 }
 
+using Formats = BlockFormats<Q8_0, Q2K, Q4K, Q5K, Q6K, Iq2Xxs, Mxfp4>;
+
 }  // namespace
 
 BlockDotKernels::Direct DirectVnni(BlockType type, int64_t k) {
   if (k % kInterleaved != 0) return nullptr;
-  switch (type) {
-    case BlockType::kQ8_0:
-      return &Rows<Q8_0>;
-    case BlockType::kQ2K:
-      return &Rows<Q2K>;
-    case BlockType::kQ4K:
-      return &Rows<Q4K>;
-    case BlockType::kQ5K:
-      return &Rows<Q5K>;
-    case BlockType::kQ6K:
-      return &Rows<Q6K>;
-    case BlockType::kIq2Xxs:
-      return &Rows<Iq2Xxs>;
-    case BlockType::kMxfp4:
-      return &Rows<Mxfp4>;
-    default:
-      return nullptr;
-  }
+  BlockDotKernels::Direct direct = nullptr;
+  Formats::With(type, [&]<class Format>() { direct = &Rows<Format>; });
+  return direct;
 }
 
 void UnpackBlockRowAvx512(BlockType type, const uint8_t* data, int64_t k, std::byte* unpacked) {
-  switch (type) {
-    case BlockType::kQ8_0:
-      return StoreRow<Q8_0>(type, data, k, unpacked);
-    case BlockType::kQ2K:
-      return StoreRow<Q2K>(type, data, k, unpacked);
-    case BlockType::kQ4K:
-      return StoreRow<Q4K>(type, data, k, unpacked);
-    case BlockType::kQ5K:
-      return StoreRow<Q5K>(type, data, k, unpacked);
-    case BlockType::kQ6K:
-      return StoreRow<Q6K>(type, data, k, unpacked);
-    case BlockType::kIq2Xxs:
-      return StoreRow<Iq2Xxs>(type, data, k, unpacked);
-    case BlockType::kMxfp4:
-      return StoreRow<Mxfp4>(type, data, k, unpacked);
-    default:
-      return StoreAny(type, data, 0, k, unpacked);
-  }
+  const bool known =
+      Formats::With(type, [&]<class Format>() { StoreRow<Format>(type, data, k, unpacked); });
+  if (!known) StoreAny(type, data, 0, k, unpacked);
 }
 
 }  // namespace dsv4
