@@ -12,7 +12,8 @@
 //   fn into registers before the streams are ready.
 // - A block of hc_pre_kernel has one row and adds up its sums. Then eight warps normalise x while
 //   one computes the 39 dependent steps of Sinkhorn.
-// - Where that pays, a warp of hc_pre_mix_many_kernel computes all parts of 16 rows instead.
+// - Many rows: a warp of hc_pre_mix_many_kernel computes all parts of 16 rows instead.
+// - More rows than resident blocks: a block of hc_pre_rows_kernel takes one row after the other.
 // - Few rows: hc_pre_mix_kernel computes the update, since it has whole columns. Many rows: hc_post
 //   computes it.
 // - No f64: SM12x does one f64 operation for 64 of f32.
@@ -20,10 +21,12 @@
 // Accuracy: post and comb are the nearest floats, except about one in 10^5, for any logits. All
 // steps of Sinkhorn need double-single factors: later steps do not undo earlier rounding.
 //
-// Shared memory: 8 D bytes of streams and 1.6 D of sums.
+// Shared memory: 8 D bytes of streams, 1.6 D of sums and, of many rows, 2 D of the norm.
 //
 // Edge cases: padding rows are computed like others.
 #include "kernels/op/hyper_connection.h"
+
+#include <algorithm>
 
 #include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/entries.h"
@@ -42,12 +45,9 @@ constexpr int kMixes = 24;
 // For more rows, a separate hc_post is faster: the blocks, which hold fn, would take several
 // passes.
 constexpr int kMostRowsUpdated = sm12x::kMixRows;
-// Where hc_pre_mix_many_kernel is faster (docs/kernels.md): a block for each chunk is enough, or
-// there are blocks for all multiprocessors.
-constexpr bool ComputesManyRows(int64_t rows) {
-  constexpr int64_t kLeast = 48, kOneBlock = sm12x::kMixRows * sm12x::kMixWarps, kManyBlocks = 512;
-  return (rows >= kLeast && rows <= kOneBlock) || rows >= kManyBlocks;
-}
+// Least rows for hc_pre_mix_many_kernel: behind hc_post it is slower with fewer.
+constexpr int kManyRows = 48;
+constexpr int kRowBlocks = 4;  // of hc_pre_rows_kernel, of a multiprocessor
 
 template <bool kUpdates>
 __global__ void __launch_bounds__(sm12x::kMixWarps * 32)
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(sm12x::kMixWarps * 32)
                                     UpdateOf(p));
 }
 
-__global__ void __launch_bounds__(sm12x::kMixWarps * 32, 2)
+__global__ void __launch_bounds__(sm12x::kMixWarps * 32, 1)
     hc_pre_mix_many_kernel(const __grid_constant__ HcPreParams p, float* chunk_sums) {
   sm12x::MixManyRows<kMixes>(p.streams, p.rows, p.hidden, p.fn, chunk_sums);
 }
@@ -228,6 +228,119 @@ __global__ void __launch_bounds__(kThreads)
                       scratch);
 }
 
+constexpr int kCombRows = 8;  // whose comb a warp computes at once
+
+// As hc_pre_kernel without an update, for many rows: a block takes one row after the other, keeps
+// the norm's weights, and computes comb of kCombRows rows at once.
+__global__ void __launch_bounds__(kThreads, kRowBlocks)
+    hc_pre_rows_kernel(const __grid_constant__ HcPreParams p, const float* chunk_sums) {
+  sm12x::LetSuccessorStart();
+  auto* const shared = sm12x::DynamicShared<std::byte>();
+  __shared__ DoubleSingle sums[sm12x::MixSums(kMixes)];
+  __shared__ DoubleSingle powers[kCombRows][kCombs];
+  __shared__ float scratch[sm12x::kNormThreads / 32];
+  __shared__ float pre[kStreamCount];
+  const int64_t dim = p.hidden, width = kStreamCount * dim;
+  const int64_t row_bytes = sm12x::MixRowBytes(width, kMixes);
+  auto* const streams = reinterpret_cast<uint16_t*>(shared);
+  auto* const norm = reinterpret_cast<uint16_t*>(shared + width * kActBytes + row_bytes);
+  auto* const row_sums = reinterpret_cast<float*>(shared + width * kActBytes);
+  const bool combs = __shfl_sync(0xffffffffu, threadIdx.x, 0) >= unsigned{sm12x::kNormThreads};
+  const auto copy_sums = [&](int row) {
+    if (row >= 0) {
+      sm12x::CopyAllAsync(row_sums,
+                          reinterpret_cast<const std::byte*>(chunk_sums) + row * row_bytes,
+                          row_bytes, kThreads);
+    }
+    sm12x::CommitCopies();
+  };
+  // Each thread copies what it reads, so that it may copy the next row as soon as it has.
+  const auto copy_streams = [&](int row) {
+    if (!combs && row >= 0) {
+      const auto* from = static_cast<const uint16_t*>(p.streams) + row * width;
+      for (int64_t column = threadIdx.x * 8; column < dim; column += sm12x::kNormThreads * 8) {
+#pragma unroll
+        for (int h = 0; h < kStreamCount; ++h) {
+          sm12x::CopyAsync16(streams + h * dim + column, from + h * dim + column);
+        }
+      }
+    }
+    sm12x::CommitCopies();
+  };
+  if (!combs) {
+    for (int64_t column = threadIdx.x * 8; column < dim; column += sm12x::kNormThreads * 8) {
+      sm12x::CopyAsync16(norm + column, p.norm + column);
+    }
+  }
+  constexpr int kGates = 2 * kStreamCount;
+  const int lane = threadIdx.x % 32;
+  const int mix = combs ? kGates + lane % kCombs : lane % kGates;
+  const float scale = p.scale[min(mix / kStreamCount, 2)], base = p.base[mix];
+  // The last rows first: of many, the first kernel has left those in L2.
+  int row = p.rows - 1 - static_cast<int>(blockIdx.x);
+  const int step = static_cast<int>(gridDim.x);
+  int count = 0;  // of rows whose powers wait
+  sm12x::WaitForPredecessors();
+  copy_sums(row);
+  copy_streams(row);
+#pragma unroll 1
+  for (; row >= 0; row -= step) {
+    sm12x::WaitForCopies<1>();
+    __syncthreads();
+    sm12x::SumChunks<kMixes, kThreads>(row_sums, static_cast<int>(width / sm12x::kMixChunk), sums);
+    __syncthreads();
+    copy_sums(row - step);
+    const auto logit = [&] {
+      const float m = sm12x::MixingNumber(sums[mix], sums[kMixes], width, p.norm_eps);
+      return sm12x::Logit(m, scale, base);
+    };
+    if (combs) {
+      const DoubleSingle of_mix = logit();
+      float top = of_mix.hi;
+#pragma unroll
+      for (int i = 1; i < kStreamCount; i *= 2) {
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, i));
+      }
+      const DoubleSingle power = PowerOf(of_mix, top);
+      if (lane < kCombs) powers[count][lane] = power;
+      if (++count == kCombRows || row < step) {
+        __syncwarp();
+        const int own = lane % kStreamCount, of = min(lane / kStreamCount, count - 1);
+        DoubleSingle of_row[kStreamCount];
+#pragma unroll
+        for (int j = 0; j < kStreamCount; ++j) of_row[j] = powers[of][own * kStreamCount + j];
+        float comb[kStreamCount];
+        Comb(p, own, of_row, comb);
+        if (lane / kStreamCount < count) {
+          const int64_t to = row + int64_t{step} * (count - 1 - of);
+          *reinterpret_cast<float4*>(p.comb + to * kCombs + own * kStreamCount) =
+              make_float4(comb[0], comb[1], comb[2], comb[3]);
+        }
+        count = 0;
+        __syncwarp();
+      }
+      sm12x::CommitCopies();
+      continue;
+    }
+    if (threadIdx.x < kGates) {
+      DoubleSingle gate = sm12x::Sigmoid(logit());
+      if (mix < kStreamCount) {
+        gate.Add(p.hc_eps);
+        pre[mix] = gate.Rounded();
+      } else {
+        p.post[int64_t{row} * kStreamCount + mix - kStreamCount] = 2 * gate.Rounded();
+      }
+    }
+    sm12x::WaitForCopies<1>();
+    sm12x::SyncNormThreads();
+    const float squares = sm12x::SumStreams(streams, pre, dim, nullptr);
+    sm12x::NormalizeRow(
+        streams, squares, dim, norm, p.norm_eps, static_cast<uint16_t*>(p.normed) + row * dim,
+        static_cast<uint8_t*>(p.quantized) + row * sm12x::QuantizedRowBytes(dim), scratch);
+    copy_streams(row - step);
+  }
+}
+
 absl::Status SupportsHcPre(const HcPreParams& p) {
   if (p.hidden % 128 != 0) return Unsupported("hidden ", p.hidden, " is not a multiple of 128");
   if (p.hidden > sm12x::kMostHidden) {
@@ -253,15 +366,22 @@ template <bool kUpdates>
 void LaunchKernels(const LaunchContext& context, const HcPreParams& params) {
   auto* const chunk_sums = reinterpret_cast<float*>(context.workspace);
   const cudaStream_t stream = CudaStreamOf(context);
-  if (!kUpdates && ComputesManyRows(params.rows)) {
+  const int64_t hidden = params.hidden;
+  if (!kUpdates && params.rows >= kManyRows) {
     constexpr int kRowsOfBlock = sm12x::kMixRows * sm12x::kMixWarps;
-    sm12x::LaunchOverlapped(stream,
-                            sm12x::MixGrid(context, params.hidden, params.rows, kRowsOfBlock),
+    sm12x::LaunchOverlapped(stream, sm12x::MixGrid(context, hidden, params.rows, kRowsOfBlock, 1),
                             sm12x::kMixWarps * 32, 0, hc_pre_mix_many_kernel, params, chunk_sums);
   } else {
-    sm12x::LaunchOverlapped(stream, sm12x::MixGrid(context, params.hidden, params.rows),
+    sm12x::LaunchOverlapped(stream, sm12x::MixGrid(context, hidden, params.rows),
                             sm12x::kMixWarps * 32, 0, hc_pre_mix_kernel<kUpdates>, params,
                             chunk_sums);
+  }
+  const int row_blocks = kRowBlocks * context.multiprocessors;
+  if (!kUpdates && params.rows > row_blocks) {
+    sm12x::LaunchOverlapped(stream, dim3(static_cast<unsigned>(row_blocks)), kThreads,
+                            sm12x::RowSharedBytes(hidden, kMixes) + hidden * kActBytes,
+                            hc_pre_rows_kernel, params, chunk_sums);
+    return;
   }
   LaunchRow<kUpdates>(context, params);
 }

@@ -320,8 +320,13 @@ __device__ __forceinline__ void MixChunk(const void* streams, const int32_t* row
   }
 }
 
+// The order of a part's weights in shared memory: pairs of words that are one operand of an MMA.
+constexpr int WordOfOperand(int i) { return i / 6 * 2 + i % 2; }
+constexpr int PieceOfOperand(int i) { return i / 2 % 3; }
+
 // As MixChunk, with the same sums in the same order, for many rows: a warp computes all parts of
-// kMixRows rows, with the weights in shared memory, so that no sum crosses warps.
+// kMixRows rows, with the weights in shared memory, so that no sum crosses warps. It holds the next
+// rows' parts in registers, which leaves room for one block of a multiprocessor.
 template <int kOutputs>
 __device__ __forceinline__ void MixManyRows(const void* streams, int rows, int64_t dim,
                                             const float* fn, float* chunk_sums) {
@@ -338,7 +343,9 @@ __device__ __forceinline__ void MixManyRows(const void* streams, int rows, int64
     SplitWeights(stored[tile], w);
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      const auto word = [&](int i) { return w[(4 * v + i) / 3][(4 * v + i) % 3]; };
+      const auto word = [&](int i) {
+        return w[WordOfOperand(4 * v + i)][PieceOfOperand(4 * v + i)];
+      };
       weights[warp][tile][v][lane] = make_uint4(word(0), word(1), word(2), word(3));
     }
   }
@@ -346,47 +353,58 @@ __device__ __forceinline__ void MixManyRows(const void* streams, int rows, int64
   __syncthreads();
 
   const int step = static_cast<int>(gridDim.y) * kMixWarps * kMixRows;
-  uint4 next[2][2];  // of the next two parts: rows g and g + 8
-  const auto* const from = static_cast<const uint16_t*>(streams) + PartColumn(0, blockIdx.x, dim);
-  const auto load = [&](int first, int part, uint4(&x)[2]) {
-    const auto column = static_cast<uint32_t>(part % kStreamCount) * static_cast<uint32_t>(dim) +
-                        static_cast<uint32_t>(part / kStreamCount * kMixPart);
+  int first = (static_cast<int>(blockIdx.y) * kMixWarps + warp) * kMixRows;
+  const uint4* const of_lane = &weights[0][0][0][lane];
+  // Not known to nvcc, which would else copy a part's words to the registers of each MMA.
+  const uint32_t zero = blockIdx.z;
+  uint4 next[kMixWarps][2];  // of rows g and g + 8; of the last row in place of those beyond it
+  const uint16_t* from[2];
+  const auto enter = [&](int begin) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int row = first + g + 8 * h;
-      x[h] = make_uint4(0, 0, 0, 0);
-      if (row >= rows) continue;
-      x[h] = *reinterpret_cast<const uint4*>(
-          from + static_cast<uint32_t>(row) * static_cast<uint32_t>(width) + column);
+      from[h] = static_cast<const uint16_t*>(streams) + PartColumn(0, blockIdx.x, dim) +
+                min(begin + g + 8 * h, rows - 1) * width;
     }
   };
-  int first = (static_cast<int>(blockIdx.y) * kMixWarps + warp) * kMixRows;
+  const auto load = [&](int part) {
 #pragma unroll
-  for (int i = 0; i < 2; ++i) load(first, i, next[i]);
+    for (int h = 0; h < 2; ++h) {
+      next[part][h] =
+          LoadWithLine(from[h] + part % kStreamCount * dim + part / kStreamCount * kMixPart);
+    }
+  };
+  enter(first);
+#pragma unroll
+  for (int part = 0; part < kMixWarps; ++part) load(part);
 #pragma unroll 1
   for (; first < rows; first += step) {
     DoubleSingle sums[kTiles][4], squares[2];
-#pragma unroll 1
-    for (int part = 0; part < kMixWarps; part += 2) {
+    enter(first + step);
+#pragma unroll
+    for (int pair = 0; pair < kMixWarps; pair += 2) {
       float hi[kTiles][4], lo[kTiles][4], square[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
+        const int part = pair + i;
+#pragma unroll
+        for (uint4& words : next[part]) {
+          words.x |= zero, words.y |= zero, words.z |= zero, words.w |= zero;
+        }
         PartOfStreams x;
-        x.Set(next[i]);
-        const bool last = part + 2 == kMixWarps;
-        load(last ? first + step : first, last ? i : part + 2 + i, next[i]);
+        x.Set(next[part]);
+        load(part);
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {
-          uint32_t words[4 * kVectors];
-#pragma unroll
-          for (int v = 0; v < kVectors; ++v) {
-            const uint4 four = weights[part + i][tile][v][lane];
-            words[4 * v] = four.x, words[4 * v + 1] = four.y;
-            words[4 * v + 2] = four.z, words[4 * v + 3] = four.w;
-          }
           PartOfWeights w;
 #pragma unroll
-          for (int j = 0; j < 4 * kVectors; ++j) w[j / 3][j % 3] = words[j];
+          for (int v = 0; v < kVectors; ++v) {
+            const uint4 four = of_lane[((part * kTiles + tile) * kVectors + v) * 32];
+            const uint32_t words[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+              w[WordOfOperand(4 * v + j)][PieceOfOperand(4 * v + j)] = words[j];
+            }
+          }
           float major[4], rest[4];
           MultiplyPart(x, w, major, rest);
 #pragma unroll
@@ -401,13 +419,27 @@ __device__ __forceinline__ void MixManyRows(const void* streams, int rows, int64
           square[h] = i == 0 ? of_part : __fadd_rn(square[h], of_part);
         }
       }
+      // The first sums are themselves what adding them to zero would give.
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) sums[tile][j].Add(DoubleSingle{hi[tile][j], lo[tile][j]});
+        for (int j = 0; j < 4; ++j) {
+          const DoubleSingle sum{hi[tile][j], lo[tile][j]};
+          if (pair == 0) {
+            sums[tile][j] = sum;
+          } else {
+            sums[tile][j].Add(sum);
+          }
+        }
       }
 #pragma unroll
-      for (int h = 0; h < 2; ++h) squares[h].Add(DoubleSingle{square[h], 0});
+      for (int h = 0; h < 2; ++h) {
+        if (pair == 0) {
+          squares[h] = {square[h], 0};
+        } else {
+          squares[h].Add(square[h]);
+        }
+      }
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -424,12 +456,12 @@ __device__ __forceinline__ void MixManyRows(const void* streams, int rows, int64
   }
 }
 
-// One block for each chunk and `rows_of_block` rows, up to as many as are resident at once.
+// One block for each chunk and `rows_of_block` rows, up to as many as are resident at once, of
+// which a multiprocessor has `resident`.
 inline dim3 MixGrid(const LaunchContext& context, int64_t dim, int rows,
-                    int rows_of_block = kMixRows) {
-  constexpr int kBlocks = 2;  // of a multiprocessor
+                    int rows_of_block = kMixRows, int resident = 2) {
   const int chunks = static_cast<int>(dim / kMixColumns);
-  const int most = std::max(context.multiprocessors * kBlocks / chunks, 1);
+  const int most = std::max(context.multiprocessors * resident / chunks, 1);
   return dim3(
       static_cast<unsigned>(chunks),
       static_cast<unsigned>(std::clamp((rows + rows_of_block - 1) / rows_of_block, 1, most)));
@@ -440,7 +472,7 @@ inline dim3 MixGrid(const LaunchContext& context, int64_t dim, int rows,
 constexpr int64_t RowSharedBytes(int64_t dim, int outputs) {
   return kStreamCount * dim * kActBytes + MixRowBytes(kStreamCount * dim, outputs);
 }
-// Keeps RowSharedBytes below 99 KB.
+// Keeps RowSharedBytes, with the weights of a norm, below 99 KB.
 inline constexpr int64_t kMostHidden = 8192;
 
 // Copies `bytes`, a multiple of 16, to shared memory asynchronously, by `threads` threads.
@@ -488,8 +520,8 @@ __device__ __forceinline__ DoubleSingle Logit(float mixing_number, float scale, 
 }
 
 // Computes x[:] = bf16(sum_h pre[h] streams[h, :]) by kNormThreads threads. x replaces the first
-// stream, and the norm's weights replace the second. Returns the sum of the squares of the thread's
-// elements. A thread may read only these elements of x and of the weights.
+// stream, and the norm's weights replace the second unless `norm` is null. Returns the sum of the
+// squares of the thread's elements. A thread may read only these elements of x and of the weights.
 __device__ __forceinline__ float SumStreams(uint16_t* streams, const float* pre, int64_t dim,
                                             const uint16_t* norm) {
   float weight[kStreamCount];
@@ -511,10 +543,12 @@ __device__ __forceinline__ float SumStreams(uint16_t* streams, const float* pre,
       squares = SquaresOf({Bf16Low(out[i]), Bf16High(out[i])}, squares);
     }
     *reinterpret_cast<uint4*>(streams + column) = make_uint4(out[0], out[1], out[2], out[3]);
-    CopyAsync16(streams + dim + column, norm + column);
+    if (norm != nullptr) CopyAsync16(streams + dim + column, norm + column);
   }
-  CommitCopies();
-  WaitForCopies<0>();
+  if (norm != nullptr) {
+    CommitCopies();
+    WaitForCopies<0>();
+  }
   return squares;
 }
 

@@ -3,6 +3,7 @@
 // DSV4_TEST_CONFIG chooses the config that its entries run with (cuda_config.h).
 #include <string_view>
 
+#include "kernels/op/hyper_connection.h"
 #include "kernels/op/moe.h"
 #include "kernels/sm12x/manifest.h"
 #include "lib/device/cuda_stream.h"
@@ -52,6 +53,10 @@ void Replay(const KernelEntry& entry, const void* params) {
   context.workspace = workspace.data();
   if (entry.op == Op::kExpertFfn) {
     AllowWaitingBlocks(*static_cast<const ExpertFfnParams*>(params), &context);
+  }
+  // Few multiprocessors give a block of hc_pre more rows than it computes comb of at once.
+  if (entry.op == Op::kHcPre && static_cast<const HcPreParams*>(params)->rows >= 1000) {
+    context.multiprocessors = 27;
   }
   REQUIRE_CUDA(cudaStreamBeginCapture(on, cudaStreamCaptureModeGlobal));
   entry.launch(context, params);

@@ -57,7 +57,7 @@ constexpr Bound kBounds[] = {
     {"gather_columns push_columns_kernel", kWarps32, 0, 8},
     {"hc_head hc_head_mix_kernel", kWarps32, 34},
     {"hc_pre hc_pre_mix_kernel", kWarps16, 15.5},
-    {"hc_pre hc_pre_mix_many_kernel", kWarps16, 11.5, 18},
+    {"hc_pre hc_pre_mix_many_kernel", kWarps8, 8.5, 8},
     {"index_score_topk index_score_kernel", kWarps16, 3.5},
     {"linear_bf16 linear_gemm_kernel<GemmShape<Bf16Slices, 1, 2", kWarps8, 34},
     {"linear_bf16 linear_gemm_kernel<GemmShape<Bf16Slices, 1, 4", kWarps8, 18.5},

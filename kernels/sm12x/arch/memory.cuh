@@ -32,6 +32,16 @@ __device__ __forceinline__ uint4 LoadOnce(const void* from) {
   return v;
 }
 
+// Loads 16 bytes, and their line of 128 bytes to L2.
+__device__ __forceinline__ uint4 LoadWithLine(const void* from) {
+  uint4 v;
+  DSV4_PTX_VOLATILE("ld.global.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                    : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                    : "l"(from)
+                    : "memory");
+  return v;
+}
+
 // Prefetches `bytes` from `from` on to L2, line by line, shared by `threads` threads.
 __device__ __forceinline__ void PrefetchLines(const void* from, int64_t bytes, int threads) {
   constexpr int kLine = 128;
