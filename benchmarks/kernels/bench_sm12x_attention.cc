@@ -169,9 +169,12 @@ class AttentionBench {
     const bool fp8 = format_ == RowFormat::kFp8PerTensor;
     const std::string at = " " + std::to_string(context / 1024) + "K" + (fp8 ? " fp8 rows" : "");
     const char* const rows_of = fp8 ? " fp8 rows" : "";
-    // Of a rank of two there are cases at the shortest contexts alone.
+    // Of ranks of two and of four there are cases at the shortest contexts alone.
     std::vector<std::pair<int32_t, const char*>> ranks = {{kHeads, ""}};
-    if (context <= kMostRows) ranks.push_back({kHeads / 2, " TP2"});
+    if (context <= kMostRows) {
+      ranks.push_back({kHeads / 2, " TP2"});
+      ranks.push_back({kHeads / 4, " TP4"});
+    }
     if (context == 2048 || prefill) {
       const StepRows& step = steps.steps[0];
       RopeTableParams rope;
@@ -292,6 +295,7 @@ void RunContexts(AttentionBench& attention) {
   for (const int32_t rows : {1, 8, 64}) {
     for (const int64_t context : {2048, 32768, 131072}) attention.Run(rows, context, false);
   }
+  for (const int32_t rows : {16, 32, 128}) attention.Run(rows, 2048, false);
   for (const int64_t context : {4096, 32768, 131072}) attention.Run(4096, context, true);
 }
 

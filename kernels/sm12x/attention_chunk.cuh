@@ -145,8 +145,9 @@ __device__ __forceinline__ void ScoreRows(const QueryFragments& queries, const R
   }
 }
 
+template <class Pair>
 __device__ __forceinline__ void StoreScores(const ScoreSums& sums, int warp, int lane,
-                                            HeadPairs& pairs) {
+                                            Pair (&pairs)[kSlices]) {
   const int quarter = warp % kQuarters, half = warp / kQuarters, pair = lane / 4;
 #pragma unroll
   for (int tile = 0; tile < 2; ++tile) {
@@ -171,8 +172,9 @@ struct ChunkWeights {
 };
 
 // Computes P from the scores, two columns a thread. All threads of a head get its maximum and sum.
+template <class Pair>
 __device__ __forceinline__ ChunkWeights MakeWeights(int warp, int lane, unsigned mask, float scale,
-                                                    const HeadPairs& pairs) {
+                                                    const Pair (&pairs)[kSlices]) {
   const int column = ColumnOf(lane);
   const float* scores = &pairs[warp].scores[lane / 16][0][ScoreColumn(warp, column)];
   float x[2] = {};
@@ -206,9 +208,9 @@ __device__ __forceinline__ ChunkWeights MakeWeights(int warp, int lane, unsigned
 
 // Splits P into parts, times `factor` (a power of two) if RowNumbers::kScaledParts, and stores them
 // in place of the warp's scores. In bf16, two parts would not be accurate enough (docs/kernels.md).
-template <RowFormat kFormat>
+template <RowFormat kFormat, class Pair>
 __device__ __forceinline__ void StoreParts(int warp, int lane, const float (&weight)[2],
-                                           float factor, HeadPairs& pairs) {
+                                           float factor, Pair (&pairs)[kSlices]) {
   const int step = lane % 16 / 8, i = lane / 16 + lane % 8 / 4 * 2;
   using Numbers = RowNumbers<kFormat>;
   const uint32_t scale = Bf16x2(factor, factor);
@@ -241,7 +243,8 @@ struct PartFragments {
   static constexpr int kParts = RowNumbers<kFormat>::kParts;
   uint4 of[kParts][2];
 
-  __device__ __forceinline__ PartFragments(const HeadPairs& pairs, int lane) {
+  template <class Pair>
+  __device__ __forceinline__ PartFragments(const Pair (&pairs)[kSlices], int lane) {
     const int pair = lane / 4;
 #pragma unroll
     for (int i = 0; i < 2 * kParts; ++i) {

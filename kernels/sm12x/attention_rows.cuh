@@ -4,6 +4,8 @@
 // with them.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/op/attention.h"
 #include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/arch/threads.cuh"
@@ -206,15 +208,25 @@ union HeadPair {
 };
 static_assert(sizeof(HeadPair) % 128 == 0);  // all begin at the same bank
 using HeadPairs = HeadPair[kSlices];
+// The same apart.
+struct ScorePair {
+  float scores[2][kQuarters][kChunk];
+};
+struct PartPair {
+  uint32_t parts[2 * kMostParts][4][4];
+};
 
 // One slice of kRows rows of a chunk, from row `first` on, between global memory (Load) and its
 // place in shared memory (Store).
-// - kStaged: the bytes wait in `stage`, each lane reading what it copied itself; else in registers.
+// - stage: where the bytes wait, each lane reading what it copied itself; or in registers.
 // - Lane n passes the addresses of row n of the chunk.
 // - If kRows < kChunk, the tiles of a block share the rows. A tile then also loads its own row
 //   `replaced` (RowPlaces), unless that is -1.
-template <RowFormat kFormat, int kRows, bool kStaged>
+enum class RowStage { kNone, kPairs, kPlain };
+template <RowFormat kFormat, int kRows, RowStage kStage>
 struct FetchedSlice {
+  static constexpr bool kStaged = kStage != RowStage::kNone;
+  using Stage = std::conditional_t<kStage == RowStage::kPlain, uint4, HeadPair>;
   static constexpr bool kPacked = kFormat == RowFormat::kPacked;
   static constexpr bool kFp8 = kFormat == RowFormat::kFp8PerTensor;
   static constexpr int kReplaced = kRows < kChunk ? 1 : 0;
@@ -231,7 +243,7 @@ struct FetchedSlice {
   // Loads the rows in `mask`. Others keep their values, or with kStaged become zeros.
   __device__ __forceinline__ void Load(const std::byte* row, const std::byte* scales, unsigned mask,
                                        int first, int replaced, int slice, int lane,
-                                       HeadPair* stage = nullptr) {
+                                       Stage* stage = nullptr) {
     // Loads 16 bytes of row n at `offset`, if `wanted`.
     const auto load = [&](int n, int offset, uint4& to, bool wanted) {
       const auto* from = reinterpret_cast<const std::byte*>(
@@ -240,8 +252,8 @@ struct FetchedSlice {
       if constexpr (kStaged) {
         if (wanted && present) CopyAsync16(&to, from + offset);
         if (wanted && !present) to = make_uint4(0, 0, 0, 0);
-      } else if (wanted && present) {
-        to = *reinterpret_cast<const uint4*>(from + offset);
+      } else {
+        LoadIf(wanted && present, from + offset, &to);
       }
     };
     if (HasCodes(slice)) {
@@ -271,7 +283,7 @@ struct FetchedSlice {
   }
 
   __device__ __forceinline__ void Store(int first, int replaced, int slice, int lane, ChunkRow* out,
-                                        HeadPair* stage = nullptr) {
+                                        Stage* stage = nullptr) {
     if constexpr (kStaged) WaitForCopies<0>();
     if constexpr (kFp8) {
       const auto store = [&](const uint4& v, int n, int to) {
@@ -355,14 +367,22 @@ struct FetchedSlice {
     return kFp8 || (kPacked && slice < kSlices - 1);
   }
   // Where a lane keeps its values.
-  __device__ __forceinline__ uint4& Place(int i, int slice, int lane, HeadPair* stage) {
-    if constexpr (!kStaged) return values[i];
-    static_assert(!kStaged || kRows <= 16);
-    return i < 2 ? stage[slice].codes[i][lane] : stage[slice - (i - 2)].tail[lane];
+  __device__ __forceinline__ uint4& Place(int i, int slice, int lane, Stage* stage) {
+    if constexpr (!kStaged) {
+      return values[i];
+    } else if constexpr (kStage == RowStage::kPlain) {
+      return stage[(slice * (kRows / 8) + i) * 32 + lane];
+    } else {
+      static_assert(kRows <= 16);
+      return i < 2 ? stage[slice].codes[i][lane] : stage[slice - (i - 2)].tail[lane];
+    }
   }
-  __device__ __forceinline__ uint4& Replaced(int slice, int lane, HeadPair* stage) {
-    if constexpr (!kStaged) return values[kVectors];
-    return stage[slice / 2].replaced[slice % 2][lane % 8];
+  __device__ __forceinline__ uint4& Replaced(int slice, int lane, Stage* stage) {
+    if constexpr (kStage == RowStage::kPairs) {
+      return stage[slice / 2].replaced[slice % 2][lane % 8];
+    } else {
+      return values[kReplaced != 0 ? kVectors : 0];
+    }
   }
 };
 

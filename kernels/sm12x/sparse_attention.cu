@@ -22,6 +22,8 @@
 //   queries in registers. It makes the same additions in the same order, so results have the same
 //   bits. The two tiles belong to one query, or to two neighbouring queries whose rows differ in at
 //   most one per chunk. Rows of the next chunk are loaded while this one is summed.
+// - Many queries, but few tiles: a block of 8 warps has one tile and two chunks in shared memory.
+//   It multiplies the rows of one with P while it makes the scores of the next. The same additions.
 // - fp8_per_tensor rows are unpacked to f16 in place, by a shift. P is then the sum of two f16
 //   numbers, and the factor of a chunk's sums is applied where chunks are added.
 //
@@ -94,7 +96,7 @@ __global__ void __launch_bounds__(kTileThreads, kFormat == RowFormat::kBf16 ? 1 
   const int first_head = static_cast<int>(blockIdx.y) * kHeadTile;
   int chunk = static_cast<int>(blockIdx.x);
   const VisibleRows visible(args, t);
-  FetchedSlice<kFormat, kChunk, false> fetched;
+  FetchedSlice<kFormat, kChunk, RowStage::kNone> fetched;
   unsigned mask = 0;  // of the rows fetched
   // The KV block of 64 compressed blocks, loaded before it is known which are selected.
   const int near_block = visible.SelectableBlock(args, static_cast<int>(threadIdx.x) % 32);
@@ -186,7 +188,8 @@ constexpr int kFetchRows = kChunk / kTiles;
 template <RowFormat kFormat>
 inline constexpr bool kHasCodes = kFormat != RowFormat::kBf16;
 template <RowFormat kFormat>
-using FetchedRows = FetchedSlice<kFormat, kFetchRows, kHasCodes<kFormat>>;
+using FetchedRows =
+    FetchedSlice<kFormat, kFetchRows, kHasCodes<kFormat> ? RowStage::kPairs : RowStage::kNone>;
 
 struct QueryShared {
   ChunkRow rows[kChunk + 1];
@@ -370,6 +373,148 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
   }
 }
 
+// Of a block for one tile, with two chunks at a time.
+struct TileShared {
+  union {
+    ChunkRow rows[2][kChunk];  // of even and of odd chunks
+    struct {
+      ChunkRow first[kChunk];
+      QueryTile queries;  // until the second chunk's rows come
+    };
+  };
+  ScorePair scores[kSlices];
+  PartPair parts[kSlices];
+  uint4 stage[(kChunk / 8 * kSlices + kChunk / 8) * 32];  // rows of codes on their way
+  float rescale[kHeadTile];  // the factor of the sums so far; at the end, Inverse
+  float scale[kHeadTile];    // the factor of the chunk's sums, if P is not scaled
+};
+static_assert(sizeof(TileShared) <= 99 * 1024);
+
+// Block (head tile, row): as attend_query_kernel. An iteration makes the scores of chunk i + 1,
+// adds P . V of chunk i, then makes P of chunk i + 1, puts the rows of chunk i + 2 where those of
+// chunk i were, and fetches those of chunk i + 3.
+template <RowFormat kFormat>
+__global__ void __launch_bounds__(kTileThreads, 1)
+    attend_tile_kernel(const __grid_constant__ AttendArgs args) {
+  TileShared& shared = *AlignedDynamicShared<TileShared>();
+  const SparseAttentionParams& p = args.p;
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  const int t = static_cast<int>(blockIdx.y);
+  const int first_head = static_cast<int>(blockIdx.x) * kHeadTile;
+  const VisibleRows visible(args, t);
+  const int chunks = visible.chunks();
+  BeginAfterPredecessors();
+  if (chunks == 0) return;
+  using Fetched =
+      FetchedSlice<kFormat, kChunk, kHasCodes<kFormat> ? RowStage::kPlain : RowStage::kNone>;
+  Fetched fetched;
+  typename Fetched::Stage* stage = nullptr;
+  if constexpr (Fetched::kStaged) stage = shared.stage;
+  unsigned fetched_mask = 0;  // of its rows that exist
+  // Of row `lane` of the next chunk to fetch: index and KV block; of the chunk behind it: index.
+  int index = visible.IndexOf(args, lane), next_index = visible.IndexOf(args, kChunk + lane);
+  int block = visible.BlockOf(args, lane, index);
+  Running running;  // of the head whose P the thread computes
+  float weights = 0;
+  {
+    FetchedQueries of_tile;
+    of_tile.Load(args, t, first_head, thread);
+    of_tile.template Store<kFormat>(thread, shared.queries);
+  }
+  __syncthreads();
+  const QueryFragments queries(shared.queries, warp, lane);
+  SumPair o[8][2] = {};
+  unsigned mask = 0;  // of the next chunk that is weighed
+#pragma unroll 1
+  for (int chunk = -3;; ++chunk) {
+    const bool last = chunk + 1 == chunks;
+    if (chunk + 1 >= 0 && !last) {
+      const int next = (chunk + 1) % 2;
+      ScoreSums sums = {};
+      ScoreRows<kFormat>(queries, RowPlaces{shared.rows[next], -1}, warp, lane, sums);
+      StoreScores(sums, warp, lane, shared.scores);
+    }
+    if (chunk >= 0) {
+      {
+        const float factors[2] = {shared.rescale[lane / 4], shared.rescale[lane / 4 + 8]};
+        if (__any_sync(kAllLanes, factors[0] != 1.0f || factors[1] != 1.0f)) {
+#pragma unroll
+          for (int j = 0; j < 8; ++j) {
+            o[j][0].Scale(factors[0]);
+            o[j][1].Scale(factors[1]);
+          }
+        }
+      }
+      const PartFragments<kFormat> parts(shared.parts, lane);
+      const RowPlaces rows{shared.rows[chunk % 2], -1};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        SumPair sums[2][2];
+        SumRows(parts, rows, warp, j, lane, sums);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            if constexpr (RowNumbers<kFormat>::kScaledParts) {
+              o[2 * j + half][i].Add(sums[half][i]);
+            } else {
+              o[2 * j + half][i].AddScaled(sums[half][i], shared.scale[lane / 4 + 8 * i]);
+            }
+          }
+        }
+      }
+      if (last) break;
+    }
+    // The next chunk's scores are there, and all warps have read this chunk's rows and factors.
+    __syncthreads();
+    if (chunk + 1 >= 0) {
+      const ChunkWeights more = MakeWeights(warp, lane, mask, args.scale, shared.scores);
+      const float2 factors = running.Raise(more.maximum);
+      weights = __fadd_rn(__fmul_rn(weights, factors.x), __fmul_rn(more.sum, factors.y));
+      StoreParts<kFormat>(warp, lane, more.weight, factors.y, shared.parts);
+      if (lane % 16 == 0) {
+        shared.rescale[HeadOf(warp, lane)] = factors.x;
+        if (!RowNumbers<kFormat>::kScaledParts) shared.scale[HeadOf(warp, lane)] = factors.y;
+      }
+    }
+    if (chunk + 2 >= 0 && chunk + 2 < chunks) {
+      fetched.Store(0, -1, warp, lane, shared.rows[chunk & 1], stage);
+      mask = fetched_mask;
+    }
+    const int n = (chunk + 3) * kChunk + lane;
+    const std::byte *row, *scales;
+    visible.Locate(args, n, index, block, &row, &scales);
+    fetched_mask = __ballot_sync(kAllLanes, index >= 0);
+    fetched.Clear();
+    fetched.Load(row, scales, fetched_mask, 0, -1, warp, lane, stage);
+    index = next_index;
+    block = visible.BlockOf(args, n + kChunk, index);
+    next_index = visible.IndexOf(args, n + 2 * kChunk);
+    __syncthreads();
+  }
+  __syncthreads();  // all warps have read the factors
+  if (lane % 16 == 0) {
+    const int in_tile = HeadOf(warp, lane), head = first_head + in_tile;
+    shared.rescale[in_tile] =
+        Inverse(running.maximum, weights, head < p.heads ? p.sink[head] : 0.0f, args.unit);
+  }
+  __syncthreads();
+  const float* rope = RopeOf(args, t);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = lane / 4 + 8 * i, head = first_head + row;
+    if (head >= p.heads) continue;
+    const float inverse = shared.rescale[row];
+    auto* to = reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(p.o) +
+                                           (int64_t{t} * p.heads + head) * kKvRowElements);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const int pair = PieceOf(warp, j / 2, j % 2) * 4 + lane % 4;
+      to[pair] = OutputPair(o[j][i], inverse, RopePair(rope, pair));
+    }
+  }
+}
+
 constexpr int kSumThreads = 128;  // of combine_chunks_kernel, with a pair of elements each
 constexpr int kCombineBlocks = kKvRowElements / 2 / kSumThreads;  // of a head
 
@@ -492,6 +637,14 @@ void LaunchRows(const LaunchContext& context, const SparseAttentionParams& param
                   .unit = kUnit,
                   .partials = {}};
   if (rows > SplitRows(params, config.values[kSplitUnits])) {
+    // One tile a block where multiprocessors would else be idle, or half of each block, and rows
+    // are not shared.
+    if (rows * tiles <= context.multiprocessors || (tiles == 1 && params.ratio == kCsaRatio)) {
+      const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(rows));
+      LaunchOverlapped(stream, grid, kTileThreads, sizeof(TileShared), attend_tile_kernel<kFormat>,
+                       args);
+      return;
+    }
     const dim3 grid(static_cast<unsigned>((tiles + kTiles - 1) / kTiles * 2),
                     static_cast<unsigned>((rows + 1) / 2));
     LaunchOverlapped(stream, grid, kTiles * kTileThreads, sizeof(QueryShared),

@@ -182,6 +182,7 @@ TEST_CASE("GPUs of SM12x take what engines launch on them") {
       "count_call_kernel",
       "attend_query_kernel<(RowFormat)3>",
       "attend_chunks_kernel<(RowFormat)3>",
+      "attend_tile_kernel<(RowFormat)3>",
       "linear_gemm_kernel<GemmShape<Fp8UnpackedSlices, 1, 4, 4, 1, 2>, 0>",
       "linear_gemm_kernel<GemmShape<Fp8UnpackedSlices, 2, 4, 2, 2, 2>, 0>"};
   // And those of weights under F32 scales and of

@@ -99,6 +99,7 @@ constexpr Bound kBounds[] = {
     {"sparse_attention attend_query_kernel", kWarps16, 17.5},
     {"step_program expert_program_kernel", kWarps16, 60, 5},
     {"step_program output_program_kernel", kWarps16, 22},
+    {"sparse_attention attend_tile_kernel", kWarps8, 14},
 };
 
 const Bound& BoundOf(const std::string& kernel) {

@@ -42,6 +42,16 @@ __device__ __forceinline__ uint4 LoadWithLine(const void* from) {
   return v;
 }
 
+// Sets *to to 16 bytes if `wanted`. Of several, all loads begin before one is waited for.
+__device__ __forceinline__ void LoadIf(bool wanted, const void* from, uint4* to) {
+  DSV4_PTX_VOLATILE(
+      "{\n\t.reg .pred wanted;\n\tsetp.ne.u32 wanted, %5, 0;\n\t"
+      "@wanted ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n\t}"
+      : "+r"(to->x), "+r"(to->y), "+r"(to->z), "+r"(to->w)
+      : "l"(from), "r"(static_cast<uint32_t>(wanted))
+      : "memory");
+}
+
 // Prefetches `bytes` from `from` on to L2, line by line, shared by `threads` threads.
 __device__ __forceinline__ void PrefetchLines(const void* from, int64_t bytes, int threads) {
   constexpr int kLine = 128;

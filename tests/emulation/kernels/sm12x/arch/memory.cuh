@@ -19,6 +19,10 @@ T* AlignedDynamicShared() {
 inline uint4 LoadOnce(const void* from) { return *static_cast<const uint4*>(from); }
 
 inline uint4 LoadWithLine(const void* from) { return *static_cast<const uint4*>(from); }
+inline void LoadIf(bool wanted, const void* from, uint4* to) {
+  if (wanted) *to = *static_cast<const uint4*>(from);
+}
+
 inline void PrefetchLine(const void* at) { (void)*static_cast<const volatile char*>(at); }
 inline void PrefetchLines(const void* from, int64_t bytes, int threads) {
   for (int64_t i = threadIdx.x * 128; i < bytes; i += threads * 128) {
