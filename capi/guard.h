@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "lib/base/float_mode.h"
 
 namespace dsv4::capi {
 
@@ -19,9 +20,10 @@ dsv4_status Fail(const absl::Status& status, dsv4_error** error);
 // Fail for OUT_OF_HOST_MEMORY, without allocating.
 dsv4_status FailOutOfMemory(dsv4_error** error) noexcept;
 
-// `body` returns absl::Status.
+// `body` returns absl::Status. It has the default floating-point mode.
 template <class Body>
 dsv4_status Guard(dsv4_error** error, Body&& body) noexcept {
+  const DefaultFloatMode floats;
   if (error != nullptr) *error = nullptr;
   try {
     try {

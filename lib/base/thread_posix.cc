@@ -9,6 +9,7 @@
 #include <memory>
 #include <new>
 
+#include "lib/base/float_mode.h"
 #include "lib/base/thread.h"
 
 namespace dsv4 {
@@ -22,6 +23,7 @@ struct Call {
 };
 
 void* Main(void* memory) {
+  const DefaultFloatMode floats;
   const std::unique_ptr<const Call> own(static_cast<const Call*>(memory));
   own->main(own->argument);
   return nullptr;

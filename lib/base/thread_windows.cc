@@ -6,6 +6,7 @@
 #include <memory>
 #include <new>
 
+#include "lib/base/float_mode.h"
 #include "lib/base/thread.h"
 
 namespace dsv4 {
@@ -20,6 +21,7 @@ struct Call {
 };
 
 unsigned __stdcall Main(void* memory) {
+  const DefaultFloatMode floats;
   const std::unique_ptr<const Call> own(static_cast<const Call*>(memory));
   own->main(own->argument);
   return 0;

@@ -2,8 +2,10 @@
 // <dsv4/session.hpp> and <dsv4/sampling.hpp>.
 #include <unistd.h>
 
+#include <cfenv>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -241,6 +243,49 @@ TEST_CASE("hpp: log-probabilities of steps and prompts") {
   CHECK(prompt.log_prob == chosen.log_prob);
   CHECK(prompt.top.size() == 2);
   REQUIRE_ERROR(session.log_probs(1), DSV4_ERR_NOT_FOUND, "position 1");
+}
+
+// Rounds up, and flushes subnormal numbers to zero.
+void SetOddFloatMode() {
+  std::fesetround(FE_UPWARD);
+#if defined(__x86_64__)
+  constexpr unsigned kFlush = 0x8040;  // of results and of operands
+  __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | kFlush);
+#endif
+}
+
+TEST_CASE("hpp: the host's floating-point mode changes no result, and stays as it was") {
+  using Steps = std::vector<std::pair<int32_t, float>>;  // tokens and their log-probabilities
+  const auto run = [] {
+    const dsv4::Engine engine = OpenBundled();
+    dsv4::Sampling sampling;
+    sampling.log_probs = 1;
+    sampling.temperature = 1;
+    sampling.seed = 7;
+    dsv4::Session session = Ask(engine, sampling);
+    Steps steps;
+    for (int i = 0; i < 6; ++i) {
+      const auto position = static_cast<int64_t>(session.tokens().size());
+      const int32_t token = session.Step().token;
+      steps.emplace_back(token, session.log_probs(position).log_prob);
+    }
+    return steps;
+  };
+  const Steps expected = run();
+  std::fenv_t before;
+  std::fegetenv(&before);
+  SetOddFloatMode();
+  const Steps steps = run();
+  const int rounding = std::fegetround();
+  volatile float least = std::numeric_limits<float>::min();
+  const float half = least / 2;
+  std::fesetenv(&before);
+  CHECK(steps == expected);
+  CHECK(rounding == FE_UPWARD);
+#if defined(__x86_64__)
+  CHECK(half == 0);
+#endif
+  static_cast<void>(half);
 }
 
 TEST_CASE("hpp: allowed tokens are those of the next token; a fork has them too") {
