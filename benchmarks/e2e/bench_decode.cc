@@ -23,7 +23,8 @@
 // operator: what it takes there, beside what overlaps it. Only the length of such steps means
 // anything. Their sum is not the step: what two operators overlap counts for neither. Launches of
 // an operator that read and write as many bytes are left out together; those outside the layers
-// stay.
+// stay. Each operator has launches of its own there (no step programs), as in the step that it is
+// compared with.
 //
 // With --exchange none, devices compute on what is in their memory instead of exchanging it: what a
 // step takes less is what exchange costs.
@@ -452,7 +453,7 @@ class Benchmark {
                   static_cast<double>(disk_bytes) / measured * 1e-9,
                   (after.disk_seconds - before.disk_seconds) / measured * 1e3);
     }
-    if (options_.leave_out) PrintLeftOut(graph_seconds / kGraphSteps, step_all);
+    if (options_.leave_out) PrintLeftOut(step_all);
     if (options_.operators) {
       OperatorTimes times(&engine_->device());
       engine_->set_recorder(&times);
@@ -464,25 +465,28 @@ class Benchmark {
     return step;
   }
 
-  // `whole`: device seconds of a step of `step_all`.
-  void PrintLeftOut(double whole, absl::FunctionRef<double()> step_all) {
+  void PrintLeftOut(absl::FunctionRef<double()> step_all) {
     LeftOut all;
     engine_->set_recorder(&all);
     step_all();
     engine_->set_recorder(nullptr);
-    std::printf("  %-17s %8s %9s %9s\n", "without", "MB", "launches", "us less");
-    for (const auto& [kind, launches] : all.launches()) {
-      if (launches == 1) continue;  // not of the layers
-      LeftOut left_out(kind);
+    // Device seconds of a step that is recorded so.
+    const auto seconds_with = [&](LeftOut&& left_out) {
       engine_->set_recorder(&left_out);
       Must(engine_->model().RecordAgain());
       engine_->set_recorder(nullptr);
       const double seconds = engine_->device().GraphSecondsOf([&] {
         for (int step = 0; step < kGraphSteps; ++step) step_all();
       });
+      return seconds / kGraphSteps;
+    };
+    const double whole = seconds_with(LeftOut());
+    std::printf("  %-17s %8s %9s %9s\n", "without", "MB", "launches", "us less");
+    for (const auto& [kind, launches] : all.launches()) {
+      if (launches == 1) continue;  // not of the layers
       std::printf("  %-17s %8.2f %9lld %9.1f\n", OpName(kind.first),
                   static_cast<double>(kind.second) * 1e-6, static_cast<long long>(launches),
-                  (whole - seconds / kGraphSteps) * 1e6);
+                  (whole - seconds_with(LeftOut(kind))) * 1e6);
     }
     Must(engine_->model().RecordAgain());
   }

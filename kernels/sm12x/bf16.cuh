@@ -24,15 +24,17 @@ __device__ __forceinline__ uint32_t LowerBits(uint32_t pair) {
   return SubtractBf16x2(pair, UpperBits(pair));
 }
 
-// Eight values at a 16-byte boundary.
-__device__ __forceinline__ void LoadBf16x8(const uint16_t* from, float (&out)[8]) {
-  const uint4 v = *reinterpret_cast<const uint4*>(from);
+__device__ __forceinline__ void UnpackBf16x8(uint4 v, float (&out)[8]) {
   const uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     out[2 * i] = Bf16Low(pairs[i]);
     out[2 * i + 1] = Bf16High(pairs[i]);
   }
+}
+// Eight values at a 16-byte boundary.
+__device__ __forceinline__ void LoadBf16x8(const uint16_t* from, float (&out)[8]) {
+  UnpackBf16x8(*reinterpret_cast<const uint4*>(from), out);
 }
 __device__ __forceinline__ void StoreBf16x8(const float (&value)[8], uint16_t* to) {
   uint4 v;

@@ -16,8 +16,7 @@
 
 namespace dsv4::sm12x {
 
-inline constexpr int kOneMostWarps = kProgramThreads / 32, kOneShift = 4;
-static_assert(1 << kOneShift == kOneMostWarps);
+inline constexpr int kOneMostWarps = kProgramThreads / 32;
 inline constexpr int kOneExperts = 6;     // most experts of the row
 inline constexpr int kOneUpTiles = 16;    // most tiles of I of a block
 inline constexpr int kOneDownTiles = 2;   // most tiles of D of a block
@@ -83,7 +82,7 @@ __device__ __forceinline__ void RunExperts(const ExpertPhase& phase, std::byte* 
       up_products + FewProductBytes(p.hidden, 2, kOneUpSlots) / int64_t{sizeof(float)};
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int blocks = gridDim.x, me = blockIdx.x, experts = p.experts_per_token;
-  const SplitPlan plan{static_cast<int>(p.hidden / kKSlice), kOneShift, kOneMostWarps};
+  const SplitPlan plan{static_cast<int>(p.hidden / kKSlice), kProgramShift, kOneMostWarps};
   // Tile t of [K + 1, I] is tile t % tiles of the shared expert, then of the row's experts in their
   // order. The block has tiles me, me + blocks, .. of them, and of D.
   const int tiles = p.inter / kTileRows, rows = p.hidden / kTileRows;

@@ -50,14 +50,19 @@ __device__ __forceinline__ QuantizedEight Quantized(const float (&x)[8]) {
   return {codes[0], codes[1], scale};
 }
 
-// If `active`, writes eight elements of a quantised row at `column`, a multiple of 8. All lanes of
-// a warp call it, as with Quantized.
+// Writes eight elements of a quantised row at `column`, a multiple of 8.
+__device__ __forceinline__ void StoreQuantized(const QuantizedEight& q, int64_t column, int64_t dim,
+                                               uint8_t* row) {
+  *reinterpret_cast<uint2*>(row + QuantizedOffset(column)) = make_uint2(q.low, q.high);
+  if (threadIdx.x % 16 == 0) row[dim + column / kQuantRun] = static_cast<uint8_t>(q.scale);
+}
+
+// If `active`, quantises eight elements and writes them. All lanes of a warp call it, as with
+// Quantized.
 __device__ __forceinline__ void StoreQuantized(const float (&x)[8], bool active, int64_t column,
                                                int64_t dim, uint8_t* row) {
   const QuantizedEight q = Quantized(x);
-  if (!active) return;
-  *reinterpret_cast<uint2*>(row + QuantizedOffset(column)) = make_uint2(q.low, q.high);
-  if (threadIdx.x % 16 == 0) row[dim + column / kQuantRun] = static_cast<uint8_t>(q.scale);
+  if (active) StoreQuantized(q, column, dim, row);
 }
 
 }  // namespace dsv4::sm12x

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Phase of a step program: products of one row with an FP8 weight.
 //
-// A block has consecutive tiles. The warps that share a tile have parts of K and
-// stream them of all their tiles through registers, first ones before x is there. Products of K
-// slices are added in shared memory, in the order of inner_product.cuh.
+// A block has consecutive tiles. The warps that share a tile have parts of K and stream them of all
+// their tiles through registers, first ones before x is there. Products of K slices are added in
+// shared memory, in the order of inner_product.cuh.
 #pragma once
 
 #include "kernels/sm12x/bf16.cuh"
@@ -86,20 +86,6 @@ __device__ __forceinline__ QuantizedEight StageRounded(const float (&v)[8], bool
   }
   return q;
 }
-__device__ __forceinline__ void StoreQuantizedEight(const QuantizedEight& q, int64_t column,
-                                                    int64_t dim, void* row) {
-  auto* const to = static_cast<uint8_t*>(row);
-  *reinterpret_cast<uint2*>(to + QuantizedOffset(column)) = make_uint2(q.low, q.high);
-  if (threadIdx.x % 16 == 0) to[dim + column / kQuantRun] = static_cast<uint8_t>(q.scale);
-}
-__device__ __forceinline__ void UnpackBf16x8(uint4 from, float (&v)[8]) {
-  const uint32_t pairs[4] = {from.x, from.y, from.z, from.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    v[2 * i] = Bf16Low(pairs[i]);
-    v[2 * i + 1] = Bf16High(pairs[i]);
-  }
-}
 
 // kGroups: output_groups, whose x is not quantised. begin() waits for predecessors, once in a
 // launch, and returns the launch's words.
@@ -121,8 +107,10 @@ __device__ __forceinline__ void RunLinear(const LinearPhase& l, std::byte* share
   std::byte* const x = shared;
   auto* const products = reinterpret_cast<float*>(shared + (kGroups ? 0 : OneRowBytes(k)));
   if constexpr (!kGroups) {
-    // A warp quantises what it multiplies, two K slices at a time.
-    for (int slice = first; slice < end; slice += 2) {
+    // A warp quantises what it multiplies, two K slices at a time; of warps with the same K slices
+    // the first one does.
+    const bool alone = l.shift == kProgramShift;
+    for (int slice = first; slice < end && warp >> l.shift == 0; slice += 2) {
       const int64_t column = min(slice + lane / 16, end - 1) * kKSlice + lane % 16 * 8;
       uint4 found[1];
       AwaitWords(found, [&](int) { return words.At(l.x_words) + column / 2; });
@@ -130,9 +118,9 @@ __device__ __forceinline__ void RunLinear(const LinearPhase& l, std::byte* share
       UnpackBf16x8(found[0], v);
       const bool active = slice + lane / 16 < end;
       const QuantizedEight q = StageRounded(v, active, column, k, x);
-      if (active && blockIdx.x == 0) StoreQuantizedEight(q, column, k, l.quantised);
+      if (active && blockIdx.x == 0) StoreQuantized(q, column, k, l.quantised);
     }
-    __syncwarp();
+    alone ? __syncwarp() : __syncthreads();
   }
   stream.Use(cursor_of, [&](int tile, int slice, const typename KSlices::Raw& raw) {
     float sum[4];

@@ -7,7 +7,6 @@
 #include "kernels/sm12x/step_program.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "kernels/sm12x/entries.h"
@@ -16,7 +15,6 @@
 #include "kernels/sm12x/overlapped_launch.cuh"
 #include "kernels/sm12x/step_linear.cuh"
 #include "kernels/sm12x/step_mix.cuh"
-#include "lib/base/checked_math.h"
 
 namespace dsv4::sm12x {
 namespace step_program {
@@ -71,7 +69,7 @@ bool HasCodes(const Fp8Weight& w) {
 
 int ShiftOf(int64_t slices) {
   int shift = 0;
-  while (shift < 4 && 2 << shift <= slices) ++shift;
+  while (shift < kProgramShift && 2 << shift <= slices) ++shift;
   return shift;
 }
 
@@ -133,8 +131,7 @@ class StepPrograms final : public LaunchProgram {
 
   bool TakeGroups(const LaunchContext& context, const OutputGroupsParams& p) {
     if (held_ != Held::kNothing || p.rows != 1 || !HasCodes(p.wo_a) || !p.quantise ||
-        p.rank % kTileRows != 0 || p.wo_a.n / kTileRows < context.multiprocessors ||
-        p.wo_a.n * kActBytes > kWordsBytes / 2) {
+        p.rank % kTileRows != 0 || p.wo_a.n * kActBytes > kWordsBytes / 2) {
       return false;
     }
     groups_ = p;
@@ -144,8 +141,9 @@ class StepPrograms final : public LaunchProgram {
 
   bool TakeLinear(const LaunchContext& context, const LinearFp8Params& p) {
     if (held_ != Held::kGroups || p.rows != 1 || p.x != groups_.y || p.part_count != 1 ||
-        !HasCodes(p.parts[0].w) || p.k != groups_.wo_a.n || ShiftOf(p.k / kKSlice) != 4 ||
-        p.parts[0].w.n * kActBytes > kWordsBytes / 2) {
+        !HasCodes(p.parts[0].w) || p.k != groups_.wo_a.n ||
+        p.parts[0].w.n * kActBytes > kWordsBytes / 2 ||
+        OutputBytes(p, OutputBlocks(context)) > kMaxSharedBytes - 1024) {
       return false;
     }
     out_ = p;
@@ -153,17 +151,14 @@ class StepPrograms final : public LaunchProgram {
   }
 
   bool TakeExpertFfn(const LaunchContext& context, const ExpertFfnParams& p) {
-    if (held_ != Held::kNothing ||
-        OneRowBlocks(p, context.multiprocessors) != context.multiprocessors) {
-      return false;
-    }
+    if (held_ != Held::kNothing || OneRowBlocks(p, context.multiprocessors) == 0) return false;
     experts_ = p;
     return Hold(Held::kExperts, context);
   }
 
   bool TakeHcPost(const LaunchContext& context, const HcPostParams& p) {
-    if (held_ != Held::kExperts || !MixFits(context, p.rows, p.hidden) || p.y != experts_.y ||
-        p.hidden != experts_.hidden) {
+    if (held_ != Held::kExperts || p.y != experts_.y || p.hidden != experts_.hidden ||
+        !MixFits(p.rows, p.hidden, OneRowBlocks(experts_, context.multiprocessors))) {
       return false;
     }
     post_ = p;
@@ -171,11 +166,12 @@ class StepPrograms final : public LaunchProgram {
   }
 
   bool TakeHcPre(const LaunchContext& context, const HcPreParams& p) {
-    if (!MixFits(context, p.rows, p.hidden)) return false;
     MixPhase mix{.p = p, .chunk_sums = reinterpret_cast<float*>(context.workspace)};
-    if (held_ == Held::kOut && p.update.y == out_.parts[0].y && p.hidden == out_.parts[0].w.n) {
+    if (held_ == Held::kOut && p.update.y == out_.parts[0].y && p.hidden == out_.parts[0].w.n &&
+        MixFits(p.rows, p.hidden, OutputBlocks(context))) {
       LaunchOutput(context, mix);
-    } else if (held_ == Held::kPost && p.update.y == nullptr && p.streams == post_.out) {
+    } else if (held_ == Held::kPost && p.rows == 1 && p.update.y == nullptr &&
+               p.streams == post_.out && p.hidden == post_.hidden) {
       mix.p.streams = post_.streams;
       mix.p.update = {post_.y, post_.post, post_.comb, post_.out};
       LaunchExperts(context, mix);
@@ -187,12 +183,27 @@ class StepPrograms final : public LaunchProgram {
     return true;
   }
 
-  static bool MixFits(const LaunchContext& context, int32_t rows, int64_t hidden) {
-    return rows == 1 && hidden % 128 == 0 && hidden / kMixColumns <= context.multiprocessors;
+  // Whether so many blocks have a chunk at most.
+  static bool MixFits(int32_t rows, int64_t hidden, int64_t blocks) {
+    return rows == 1 && hidden % 128 == 0 && hidden / kMixColumns <= blocks;
+  }
+
+  // Each has a tile of wo_a.
+  int64_t OutputBlocks(const LaunchContext& context) const {
+    return std::min<int64_t>(context.multiprocessors, groups_.wo_a.n / kTileRows);
+  }
+
+  // Shared memory of the projections' program with groups_ and `out`.
+  int64_t OutputBytes(const LinearFp8Params& out, int64_t blocks) const {
+    const LinearPhase first = PhaseOf(groups_.wo_a, groups_.group_width);
+    const LinearPhase second = PhaseOf(out.parts[0].w, out.k);
+    return std::max({LinearProductBytes(first.tiles, first.slices, blocks),
+                     OneRowBytes(out.k) + LinearProductBytes(second.tiles, second.slices, blocks),
+                     int64_t{sizeof(MixShared)}});
   }
 
   void LaunchOutput(const LaunchContext& context, const MixPhase& mix) const {
-    const int64_t blocks = context.multiprocessors;
+    const int64_t blocks = OutputBlocks(context);
     OutputProgram program{.groups = PhaseOf(groups_.wo_a, groups_.group_width),
                           .out = PhaseOf(out_.parts[0].w, out_.k),
                           .mix = mix};
@@ -200,17 +211,11 @@ class StepPrograms final : public LaunchProgram {
     program.groups.x = groups_.o;
     program.groups.y_words = 0;
     program.out.x_words = 0;
-    program.out.quantised = groups_.y;
+    program.out.quantised = static_cast<uint8_t*>(groups_.y);
     program.out.y = out_.parts[0].y;
     program.out.y_words = program.mix.y_words = static_cast<WordsAt>(kWordsBytes / 2);
-    const auto bytes = [&](const LinearPhase& l, int64_t staged) {
-      return staged + LinearProductBytes(l.tiles, l.slices, blocks);
-    };
-    const int64_t shared =
-        std::max({bytes(program.groups, 0), bytes(program.out, OneRowBytes(out_.k)),
-                  int64_t{sizeof(MixShared)}});
     LaunchOverlapped(CudaStreamOf(context), dim3(static_cast<unsigned>(blocks)), kProgramThreads,
-                     shared, output_program_kernel, program, context.marked);
+                     OutputBytes(out_, blocks), output_program_kernel, program, context.marked);
   }
 
   // `mix` is behind the experts.
@@ -218,9 +223,10 @@ class StepPrograms final : public LaunchProgram {
     const ExpertFfnParams& p = experts_;
     mix.y_words = static_cast<WordsAt>(HiddenWordsBytes(p.inter, p.experts_per_token));
     const ExpertPhase phase{.p = p, .hidden_words = 0, .y_words = mix.y_words};
-    LaunchOverlapped(CudaStreamOf(context), dim3(static_cast<unsigned>(context.multiprocessors)),
-                     kProgramThreads, OneRowSharedBytes(p.hidden, p.inter), expert_program_kernel,
-                     phase, mix, context.marked);
+    const auto blocks = static_cast<unsigned>(OneRowBlocks(p, context.multiprocessors));
+    LaunchOverlapped(CudaStreamOf(context), dim3(blocks), kProgramThreads,
+                     OneRowSharedBytes(p.hidden, p.inter), expert_program_kernel, phase, mix,
+                     context.marked);
   }
 
   Held held_ = Held::kNothing;

@@ -17,7 +17,8 @@
 
 namespace dsv4::sm12x {
 
-inline constexpr int kProgramThreads = 512;
+inline constexpr int kProgramThreads = 512, kProgramShift = 4;
+static_assert(32 << kProgramShift == kProgramThreads);
 
 // Where the words of a phase's results are: bytes from a launch's first word.
 using WordsAt = int32_t;
@@ -31,7 +32,7 @@ struct LinearPhase {
   int32_t group_tiles;    // output_groups: tiles of a group
   const void* x;          // output_groups: bf16
   WordsAt x_words;        // linear_fp8: bf16; the phase quantises them
-  void* quantised;        // where it leaves the quantised row
+  uint8_t* quantised;     // where it leaves the quantised row
   void* y;                // null: the words alone
   WordsAt y_words;
 };

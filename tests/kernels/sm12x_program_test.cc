@@ -271,7 +271,9 @@ class Launcher {
 std::vector<Shape> Shapes() {
   // A block has several tiles of everything where multiprocessors are few.
   std::vector<Shape> shapes = {{256, 128, 16, 4, 8, 256, 256, 256, 2, 8},
-                               {512, 256, 40, 6, 16, 128, 128, 512, 1, 19}};
+                               {512, 256, 40, 6, 16, 128, 128, 512, 1, 19},
+                               // And here many; warps share K slices of wo_b.
+                               {256, 128, 16, 4, 2, 128, 256, 128, 1, 60}};
   if (!Emulated()) shapes.push_back({4096, 2048, 256, 6, 8, 1024, 4096, 1024, 64, 0});
   return shapes;
 }
