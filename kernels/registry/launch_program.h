@@ -11,8 +11,8 @@ class LaunchProgram {
  public:
   virtual ~LaunchProgram() = default;
   // Takes the launch of `params`, of the entry's operator, and returns true; or returns false: then
-  // Launch() must be called, and the launch made, before another is taken. Copies what it keeps.
-  // `context` outlives the next call of Launch.
+  // Launch() must be called, and the launch made, before another is taken. Copies params and
+  // context; what they point to outlives the next call of Launch.
   virtual bool Take(const KernelEntry& entry, const LaunchContext& context, const void* params) = 0;
   // Launches what was taken, if anything.
   virtual void Launch() = 0;

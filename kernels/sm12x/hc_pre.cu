@@ -98,8 +98,13 @@ __device__ __forceinline__ void XorPermute(int own, DoubleSingle (&x)[kStreamCou
   }
 }
 
-// e^(logit - top).
-__device__ __forceinline__ DoubleSingle PowerOf(DoubleSingle logit, float top) {
+// e^(logit - the largest logit of its row), by a warp whose lane l has element l % 16 of comb.
+__device__ __forceinline__ DoubleSingle CombPower(DoubleSingle logit) {
+  float top = logit.hi;
+#pragma unroll
+  for (int i = 1; i < kStreamCount; i *= 2) {
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, i));
+  }
   logit.Add(-top);
   return sm12x::Exp(logit.Normalized());
 }
@@ -189,13 +194,7 @@ __global__ void __launch_bounds__(kThreads)
     return sm12x::Logit(m, scale, base);
   };
   if (combs) {
-    const DoubleSingle of_mix = logit();
-    float top = of_mix.hi;
-#pragma unroll
-    for (int i = 1; i < kStreamCount; i *= 2) {
-      top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, i));
-    }
-    const DoubleSingle power = PowerOf(of_mix, top);
+    const DoubleSingle power = CombPower(logit());
     DoubleSingle of_row[kStreamCount];
     const int own = lane % kStreamCount;
 #pragma unroll
@@ -295,13 +294,7 @@ __global__ void __launch_bounds__(kThreads, kRowBlocks)
       return sm12x::Logit(m, scale, base);
     };
     if (combs) {
-      const DoubleSingle of_mix = logit();
-      float top = of_mix.hi;
-#pragma unroll
-      for (int i = 1; i < kStreamCount; i *= 2) {
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, i));
-      }
-      const DoubleSingle power = PowerOf(of_mix, top);
+      const DoubleSingle power = CombPower(logit());
       if (lane < kCombs) powers[count][lane] = power;
       if (++count == kCombRows || row < step) {
         __syncwarp();

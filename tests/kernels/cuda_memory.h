@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,13 @@ inline int32_t CudaMultiprocessors() {
     INFO(#expression << ": " << cudaGetErrorString(cuda_error)); \
     REQUIRE(cuda_error == cudaSuccess);                          \
   } while (false)
+
+// Whether the GPU is that of tests/emulation.
+inline bool EmulatedGpu() {
+  cudaDeviceProp properties{};
+  REQUIRE_CUDA(cudaGetDeviceProperties(&properties, 0));
+  return std::string_view(properties.name) == "emulated";
+}
 
 inline constexpr unsigned char kCudaPoison = 0xfd;
 

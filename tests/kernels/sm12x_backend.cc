@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA backend under the cases of tests/kernels/op, on a GPU or on the one of tests/emulation.
 // DSV4_TEST_CONFIG chooses the config that its entries run with (cuda_config.h).
-#include <string_view>
-
 #include "kernels/op/hyper_connection.h"
 #include "kernels/op/moe.h"
 #include "kernels/sm12x/manifest.h"
@@ -14,17 +12,11 @@
 namespace dsv4::test {
 namespace {
 
-bool Emulated() {
-  cudaDeviceProp properties{};
-  REQUIRE_CUDA(cudaGetDeviceProperties(&properties, 0));
-  return std::string_view(properties.name) == "emulated";
-}
-
 // Lets blocks of experts wait for each other. On the emulated GPU not those of the model's width:
 // the threads of all blocks would be too many. Of narrow experts a block has one tile with the
 // multiprocessors of a GPU, so there one row has as few as its kernel takes.
 void AllowWaitingBlocks(const ExpertFfnParams& p, LaunchContext* context) {
-  if (Emulated()) {
+  if (EmulatedGpu()) {
     if (p.hidden > 1024) return;
     if (p.rows == 1) context->multiprocessors = static_cast<int32_t>(p.inter / 16);
   }

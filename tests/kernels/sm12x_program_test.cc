@@ -7,7 +7,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 
 #include "kernels/op/dense.h"
 #include "kernels/op/hyper_connection.h"
@@ -19,12 +18,6 @@
 
 namespace dsv4::test {
 namespace {
-
-bool Emulated() {
-  cudaDeviceProp properties{};
-  REQUIRE_CUDA(cudaGetDeviceProperties(&properties, 0));
-  return std::string_view(properties.name) == "emulated";
-}
 
 struct Shape {
   int64_t hidden, inter;
@@ -274,7 +267,7 @@ std::vector<Shape> Shapes() {
                                {512, 256, 40, 6, 16, 128, 128, 512, 1, 19},
                                // And here many; warps share K slices of wo_b.
                                {256, 128, 16, 4, 2, 128, 256, 128, 1, 60}};
-  if (!Emulated()) shapes.push_back({4096, 2048, 256, 6, 8, 1024, 4096, 1024, 64, 0});
+  if (!EmulatedGpu()) shapes.push_back({4096, 2048, 256, 6, 8, 1024, 4096, 1024, 64, 0});
   return shapes;
 }
 
