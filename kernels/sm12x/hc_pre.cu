@@ -41,7 +41,6 @@ namespace sm12x::hc_pre {
 using sm12x::DoubleSingle;
 using sm12x::kStreamCount;
 
-constexpr int kMixes = 24;
 // For more rows, a separate hc_post is faster: the blocks, which hold fn, would take several
 // passes.
 constexpr int kMostRowsUpdated = sm12x::kMixRows;

@@ -11,10 +11,8 @@
 
 namespace dsv4::sm12x {
 
-inline constexpr int kMixOutputs = 24;
-
 struct MixShared {
-  alignas(16) DoubleSingle parts[kMixWarps][MixSums(kMixOutputs)];
+  alignas(16) DoubleSingle parts[kMixWarps][MixSums(kMixes)];
   alignas(16) uint32_t made[kStreamCount][kMadePairs];
 };
 
@@ -24,7 +22,7 @@ __device__ __forceinline__ bool OwnsChunk(const MixPhase& phase) {
 
 // Prefetches the block's part of fn.
 __device__ __forceinline__ void PrefetchMix(const MixPhase& phase) {
-  constexpr int kLines = kMixOutputs * kStreamCount * 2, kLineFloats = 32;
+  constexpr int kLines = kMixes * kStreamCount * 2, kLineFloats = 32;
   static_assert(kMixColumns == 2 * kLineFloats && kLines <= kProgramThreads);
   if (phase.chunk_sums == nullptr || !OwnsChunk(phase) || threadIdx.x >= kLines) return;
   const int64_t row = threadIdx.x / 2;  // of [24, 4, D]
@@ -35,7 +33,7 @@ __device__ __forceinline__ void PrefetchMix(const MixPhase& phase) {
 // `shared`: memory that no thread uses any more behind the next barrier.
 __device__ __forceinline__ void RunMix(const MixPhase& phase, const LaunchWords& words,
                                        std::byte* shared) {
-  constexpr int kTiles = kMixTiles<kMixOutputs>, kStride = MixSums(kMixOutputs);
+  constexpr int kTiles = kMixTiles<kMixes>, kStride = MixSums(kMixes);
   constexpr int kTerms = 1 + kStreamCount;
   if (!OwnsChunk(phase)) return;
   const HcPreParams& p = phase.p;
@@ -46,7 +44,7 @@ __device__ __forceinline__ void RunMix(const MixPhase& phase, const LaunchWords&
   const bool mixes = phase.chunk_sums != nullptr;
   float4 stored[kTiles][2];
   if (mixes && warp < kMixWarps) {
-    LoadWeights<kMixOutputs>(p.fn, width, PartColumn(warp, me, dim), stored);
+    LoadWeights<kMixes>(p.fn, width, PartColumn(warp, me, dim), stored);
   }
   // A lane has columns 2 lane and 2 lane + 1 of the chunk, of stream `warp`.
   const int64_t pair = me * (kMixColumns / 2) + lane;
@@ -97,10 +95,10 @@ __device__ __forceinline__ void RunMix(const MixPhase& phase, const LaunchWords&
       }
     }
     const float squares = x.Squares(0);
-    if (lane == 0) s.parts[warp][kMixOutputs] = {squares, 0};
+    if (lane == 0) s.parts[warp][kMixes] = {squares, 0};
   }
   __syncthreads();
-  if (thread <= kMixOutputs) {
+  if (thread <= kMixes) {
     DoubleSingle sum;
 #pragma unroll
     for (int w = 0; w < kMixWarps; w += 2) {

@@ -31,6 +31,7 @@ inline constexpr int kMixWarps = 8;                     // of a block
 inline constexpr int kMixChunk = kMixWarps * kMixPart;  // columns
 inline constexpr int kMixRows = 16;                     // of a block at a time
 inline constexpr int kStreamCount = 4;
+inline constexpr int kMixes = 24;                             // of hc_pre: pre, post and comb
 inline constexpr int kMixColumns = kMixChunk / kStreamCount;  // of a stream
 
 // Sums of one row and chunk: the outputs, the sum of squares, and padding that keeps pairs of
